@@ -1,5 +1,7 @@
 //! Runs a program with a preloaded library that keeps its files out of the page cache.
 
+mod cleaner;
+
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -22,6 +24,7 @@ use crate::args::Uncached;
 use crate::failure::{Failure, Result, complain, print_error, reason};
 use crate::interrupt;
 use crate::size::{counted, size_in_words};
+use cleaner::Cleaner;
 
 /// The exit status of `env` and of shells for a program that cannot be run.
 const CANNOT_RUN: u8 = 126;
@@ -69,10 +72,12 @@ pub(crate) fn uncached(arguments: &Uncached) -> Result<()> {
     (&library).write_all(LIBRARY).map_err(failed)?;
     let counters = memory_file("diorite-uncached-counters").map_err(failed)?;
     counters.set_len(size_of::<Counters>() as u64).map_err(failed)?;
+    let cleaner = Cleaner::start().map_err(failed)?;
     let mut command = Command::new(program);
     command
         .args(rest)
         .env("LD_PRELOAD", with_others(&path_of(&library)))
+        .env(shared::CLEANER, cleaner.variable().map_err(failed)?)
         .env(shared::COUNTERS, path_of(&counters))
         .env(shared::ONLY, patterns("--only", &arguments.only)?)
         .env(shared::KEEP, patterns("--keep", &arguments.keep)?);
@@ -81,6 +86,7 @@ pub(crate) fn uncached(arguments: &Uncached) -> Result<()> {
         let is_missing = error.kind() == io::ErrorKind::NotFound;
         Failure::Exit(if is_missing { NOT_FOUND } else { CANNOT_RUN })
     })?;
+    cleaner.finish();
     if !arguments.quiet {
         summarize(&values(&counters).map_err(failed)?, arguments.json);
     }

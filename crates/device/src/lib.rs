@@ -33,6 +33,6 @@ pub use options::{Access, Backend, Create, DirectIo, Growth, OpenOptions, Pollin
 pub use partition::PartitionDevice;
 pub use partition::table::{Partition, PartitionKind, has_partitions, partitions};
 pub use readiness::{Readiness, Wakeup};
-pub use sys::host_name;
+pub use sys::{begin_writeback, host_name, write_back};
 pub use transfers::thread_queue::ThreadQueue;
 pub use transfers::thread_ring::registered_memory;

@@ -71,6 +71,30 @@ pub(crate) fn can_be_asynchronous(fd: BorrowedFd<'_>, memory: &mut [u8]) -> bool
     read >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EOPNOTSUPP)
 }
 
+/// Begin to write back dirty pages of a range of a file (`sync_file_range(2)`). Nothing becomes durable by it.
+///
+/// # Errors
+/// An earlier or this writeback failed.
+pub fn begin_writeback(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+    sync_file_range(fd, offset, len, libc::SYNC_FILE_RANGE_WRITE)
+}
+
+/// As [`begin_writeback`], and wait until the pages are written.
+///
+/// # Errors
+/// As of [`begin_writeback`].
+pub fn write_back(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+    let all =
+        libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    sync_file_range(fd, offset, len, all)
+}
+
+fn sync_file_range(fd: BorrowedFd<'_>, offset: u64, len: u64, flags: libc::c_uint) -> io::Result<()> {
+    let (offset, len) = (offset as libc::off64_t, len as libc::off64_t);
+    // SAFETY: numbers only.
+    check(unsafe { libc::sync_file_range(fd.as_raw_fd(), offset, len, flags) })
+}
+
 /// The name of this host, as `uname -n` prints it.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()

@@ -2,7 +2,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use crate::next::call_next;
+use crate::next::{also, exported};
 use crate::transfer::{Call, Kind, POSITION, transfer};
 
 /// A call with one range of memory. A negative offset is an error of the plain call.
@@ -40,202 +40,93 @@ fn vector(
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn read(fd: c_int, memory: *mut c_void, len: usize) -> isize {
-    single(fd, memory, len, None, Kind::Read, || {
-        call_next!(c"read", fn(c_int, *mut c_void, usize) -> isize, fd, memory, len)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pread64(fd: c_int, memory: *mut c_void, len: usize, offset: i64) -> isize {
-    single(fd, memory, len, Some(offset), Kind::Read, || {
-        call_next!(c"pread64", fn(c_int, *mut c_void, usize, i64) -> isize, fd, memory, len, offset)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pread(fd: c_int, memory: *mut c_void, len: usize, offset: i64) -> isize {
-    // SAFETY: the same arguments.
-    unsafe { pread64(fd, memory, len, offset) }
-}
-
-/// Of programs that are compiled with `_FORTIFY_SOURCE`; `size` is that of the memory.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __read_chk(fd: c_int, memory: *mut c_void, len: usize, size: usize) -> isize {
-    if len > size {
-        return call_next!(
-            c"__read_chk",
-            fn(c_int, *mut c_void, usize, usize) -> isize,
-            fd,
-            memory,
-            len,
-            size
-        );
-    }
-    // SAFETY: the same arguments.
-    unsafe { read(fd, memory, len) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __pread64_chk(
-    fd: c_int,
-    memory: *mut c_void,
-    len: usize,
-    offset: i64,
-    size: usize,
-) -> isize {
-    if len > size {
-        return call_next!(
-            c"__pread64_chk",
-            fn(c_int, *mut c_void, usize, i64, usize) -> isize,
-            fd,
-            memory,
-            len,
-            offset,
-            size
-        );
-    }
-    // SAFETY: the same arguments.
-    unsafe { pread64(fd, memory, len, offset) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __pread_chk(
-    fd: c_int,
-    memory: *mut c_void,
-    len: usize,
-    offset: i64,
-    size: usize,
-) -> isize {
-    // SAFETY: the same arguments.
-    unsafe { __pread64_chk(fd, memory, len, offset, size) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn write(fd: c_int, memory: *const c_void, len: usize) -> isize {
-    single(fd, memory, len, None, Kind::Write, || {
-        call_next!(c"write", fn(c_int, *const c_void, usize) -> isize, fd, memory, len)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pwrite64(fd: c_int, memory: *const c_void, len: usize, offset: i64) -> isize {
-    single(fd, memory, len, Some(offset), Kind::Write, || {
-        call_next!(c"pwrite64", fn(c_int, *const c_void, usize, i64) -> isize, fd, memory, len, offset)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pwrite(fd: c_int, memory: *const c_void, len: usize, offset: i64) -> isize {
-    // SAFETY: the same arguments.
-    unsafe { pwrite64(fd, memory, len, offset) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn readv(fd: c_int, parts: *const c_void, count: c_int) -> isize {
-    vector(fd, parts, count, POSITION, Kind::Read, 0, || {
-        call_next!(c"readv", fn(c_int, *const c_void, c_int) -> isize, fd, parts, count)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn writev(fd: c_int, parts: *const c_void, count: c_int) -> isize {
-    vector(fd, parts, count, POSITION, Kind::Write, 0, || {
-        call_next!(c"writev", fn(c_int, *const c_void, c_int) -> isize, fd, parts, count)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn preadv64(fd: c_int, parts: *const c_void, count: c_int, offset: i64) -> isize {
-    let plain =
-        || call_next!(c"preadv64", fn(c_int, *const c_void, c_int, i64) -> isize, fd, parts, count, offset);
-    if offset < 0 { plain() } else { vector(fd, parts, count, offset, Kind::Read, 0, plain) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn preadv(fd: c_int, parts: *const c_void, count: c_int, offset: i64) -> isize {
-    // SAFETY: the same arguments.
-    unsafe { preadv64(fd, parts, count, offset) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pwritev64(fd: c_int, parts: *const c_void, count: c_int, offset: i64) -> isize {
-    let plain =
-        || call_next!(c"pwritev64", fn(c_int, *const c_void, c_int, i64) -> isize, fd, parts, count, offset);
-    if offset < 0 { plain() } else { vector(fd, parts, count, offset, Kind::Write, 0, plain) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pwritev(fd: c_int, parts: *const c_void, count: c_int, offset: i64) -> isize {
-    // SAFETY: the same arguments.
-    unsafe { pwritev64(fd, parts, count, offset) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn preadv64v2(
-    fd: c_int,
-    parts: *const c_void,
-    count: c_int,
-    offset: i64,
+/// A vector at an offset; `least` is the least that is not an error of the plain call.
+fn vector_at(
+    call: (c_int, *const c_void, c_int),
+    at: i64,
+    least: i64,
+    kind: Kind,
     flags: c_int,
+    plain: impl Fn() -> isize,
 ) -> isize {
-    let plain = || {
-        call_next!(
-            c"preadv64v2",
-            fn(c_int, *const c_void, c_int, i64, c_int) -> isize,
-            fd,
-            parts,
-            count,
-            offset,
-            flags
-        )
-    };
-    if offset < POSITION { plain() } else { vector(fd, parts, count, offset, Kind::Read, flags, plain) }
+    let (fd, parts, count) = call;
+    if at < least { plain() } else { vector(fd, parts, count, at, kind, flags, plain) }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn preadv2(
-    fd: c_int,
-    parts: *const c_void,
-    count: c_int,
-    offset: i64,
-    flags: c_int,
-) -> isize {
+exported! {
+    fn read(fd: c_int, memory: *mut c_void, len: usize) -> isize,
+    |plain| single(fd, memory, len, None, Kind::Read, plain)
+}
+
+exported! {
+    fn pread64(fd: c_int, memory: *mut c_void, len: usize, offset: i64) -> isize,
+    |plain| single(fd, memory, len, Some(offset), Kind::Read, plain)
+}
+
+also! { fn pread = pread64(fd: c_int, memory: *mut c_void, len: usize, offset: i64) -> isize }
+
+exported! {
+    /// Of programs that are compiled with `_FORTIFY_SOURCE`; `size` is that of the memory. The next library ends the program if it is too small.
+    fn __read_chk(fd: c_int, memory: *mut c_void, len: usize, size: usize) -> isize,
     // SAFETY: the same arguments.
-    unsafe { preadv64v2(fd, parts, count, offset, flags) }
+    |plain| if len > size { plain() } else { unsafe { read(fd, memory, len) } }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pwritev64v2(
-    fd: c_int,
-    parts: *const c_void,
-    count: c_int,
-    offset: i64,
-    flags: c_int,
-) -> isize {
-    let plain = || {
-        call_next!(
-            c"pwritev64v2",
-            fn(c_int, *const c_void, c_int, i64, c_int) -> isize,
-            fd,
-            parts,
-            count,
-            offset,
-            flags
-        )
-    };
-    if offset < POSITION { plain() } else { vector(fd, parts, count, offset, Kind::Write, flags, plain) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pwritev2(
-    fd: c_int,
-    parts: *const c_void,
-    count: c_int,
-    offset: i64,
-    flags: c_int,
-) -> isize {
+exported! {
+    /// As [`__read_chk`].
+    fn __pread64_chk(fd: c_int, memory: *mut c_void, len: usize, offset: i64, size: usize) -> isize,
     // SAFETY: the same arguments.
-    unsafe { pwritev64v2(fd, parts, count, offset, flags) }
+    |plain| if len > size { plain() } else { unsafe { pread64(fd, memory, len, offset) } }
 }
+
+also! { fn __pread_chk = __pread64_chk(fd: c_int, memory: *mut c_void, len: usize, offset: i64, size: usize) -> isize }
+
+exported! {
+    fn write(fd: c_int, memory: *const c_void, len: usize) -> isize,
+    |plain| single(fd, memory, len, None, Kind::Write, plain)
+}
+
+exported! {
+    fn pwrite64(fd: c_int, memory: *const c_void, len: usize, offset: i64) -> isize,
+    |plain| single(fd, memory, len, Some(offset), Kind::Write, plain)
+}
+
+also! { fn pwrite = pwrite64(fd: c_int, memory: *const c_void, len: usize, offset: i64) -> isize }
+
+exported! {
+    fn readv(fd: c_int, parts: *const c_void, count: c_int) -> isize,
+    |plain| vector(fd, parts, count, POSITION, Kind::Read, 0, plain)
+}
+
+exported! {
+    fn writev(fd: c_int, parts: *const c_void, count: c_int) -> isize,
+    |plain| vector(fd, parts, count, POSITION, Kind::Write, 0, plain)
+}
+
+exported! {
+    fn preadv64(fd: c_int, parts: *const c_void, count: c_int, offset: i64) -> isize,
+    |plain| vector_at((fd, parts, count), offset, 0, Kind::Read, 0, plain)
+}
+
+also! { fn preadv = preadv64(fd: c_int, parts: *const c_void, count: c_int, offset: i64) -> isize }
+
+exported! {
+    fn pwritev64(fd: c_int, parts: *const c_void, count: c_int, offset: i64) -> isize,
+    |plain| vector_at((fd, parts, count), offset, 0, Kind::Write, 0, plain)
+}
+
+also! { fn pwritev = pwritev64(fd: c_int, parts: *const c_void, count: c_int, offset: i64) -> isize }
+
+exported! {
+    fn preadv64v2(fd: c_int, parts: *const c_void, count: c_int, offset: i64, flags: c_int) -> isize,
+    |plain| vector_at((fd, parts, count), offset, POSITION, Kind::Read, flags, plain)
+}
+
+also! { fn preadv2 = preadv64v2(fd: c_int, parts: *const c_void, count: c_int, offset: i64, flags: c_int) -> isize }
+
+exported! {
+    fn pwritev64v2(fd: c_int, parts: *const c_void, count: c_int, offset: i64, flags: c_int) -> isize,
+    |plain| vector_at((fd, parts, count), offset, POSITION, Kind::Write, flags, plain)
+}
+
+also! { fn pwritev2 = pwritev64v2(fd: c_int, parts: *const c_void, count: c_int, offset: i64, flags: c_int) -> isize }

@@ -3,9 +3,10 @@
 use core::ffi::{c_int, c_uint};
 
 use crate::file::{File, Key};
-use crate::next::call_next;
+use crate::next::{also, call_next, exported};
 use crate::sys::{self, EBADF, F_SETLK, F_SETLKW};
-use crate::{direct, process, settings, state};
+use crate::windows::may_watch;
+use crate::{cleaner, direct, process, settings, state};
 
 const LOCKED_MAX: usize = 64;
 
@@ -44,7 +45,6 @@ fn before_lock(fd: c_int) {
     let was_known = state::with(|state| {
         let was_known = state.locked.contains(key);
         state.locked.insert(key);
-        state.windows.before_lock(key);
         was_known
     });
     if was_known == Some(false) {
@@ -54,103 +54,105 @@ fn before_lock(fd: c_int) {
 
 /// A descriptor of the program is about to be closed.
 fn before_close(fd: c_int) {
-    if !settings::is_ready() {
-        return;
-    }
-    if let Some(file) = File::regular(fd) {
-        state::with(|state| {
-            let may_reopen = !state.locked.contains(file.key);
-            state.windows.close(&file, may_reopen);
-        });
+    if settings::is_ready() && may_watch(fd) {
+        state::with(|state| state.close(fd));
     }
 }
 
-fn is_owned(fd: c_int) -> bool {
-    settings::is_ready() && state::with(|state| state.windows.owns(fd)) == Some(true)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn close(fd: c_int) -> c_int {
-    if is_owned(fd) {
-        return sys::c_result(EBADF) as c_int;
+exported! {
+    fn close(fd: c_int) -> c_int,
+    |plain| {
+        if cleaner::is_socket(fd) {
+            return sys::c_result(EBADF) as c_int;
+        }
+        before_close(fd);
+        plain()
     }
-    before_close(fd);
-    call_next!(c"close", fn(c_int) -> c_int, fd)
 }
 
-/// Ranges of descriptors end the use of the library's own.
-fn before_close_range(first: c_uint, last: c_uint) {
-    let _ = state::with(|state| state.windows.release_range(first, last));
+/// The descriptors of a range around the cleaner's socket, in two ranges. Programs close all but a few before they start another one.
+fn around_socket(first: c_uint, last: c_uint) -> Option<((c_uint, c_uint), (c_uint, c_uint))> {
+    let socket = cleaner::socket()?;
+    (first..=last).contains(&socket).then(|| ((first, socket.wrapping_sub(1)), (socket + 1, last)))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    before_close_range(first, last);
-    call_next!(c"close_range", fn(c_uint, c_uint, c_int) -> c_int, first, last, flags)
+    let close = |(first, last): (c_uint, c_uint)| {
+        call_next!(c"close_range", fn(c_uint, c_uint, c_int) -> c_int, first, last, flags)
+    };
+    let Some((below, above)) = around_socket(first, last) else { return close((first, last)) };
+    let is_empty = |(first, last): (c_uint, c_uint)| first > last;
+    [below, above]
+        .into_iter()
+        .filter(|range| !is_empty(*range))
+        .map(close)
+        .find(|result| *result != 0)
+        .unwrap_or(0)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
-    before_close_range(first.max(0) as c_uint, c_uint::MAX);
-    if let Some(function) = crate::next::next!(c"closefrom", fn(c_int) -> ()) {
-        // SAFETY: the same argument.
-        unsafe { function(first) };
+    let close = |first: c_int| {
+        if let Some(function) = crate::next::next!(c"closefrom", fn(c_int) -> ()) {
+            // SAFETY: a number.
+            unsafe { function(first) };
+        }
+    };
+    match around_socket(first.max(0) as c_uint, c_uint::MAX) {
+        Some(((first, last), (above, _))) => {
+            (first..=last).for_each(|fd| sys::close(fd as c_int));
+            close(above as c_int);
+        }
+        None => close(first),
     }
 }
 
 /// A descriptor number is about to be replaced.
 fn before_replace(old: c_int, new: c_int) {
-    if old == new || !settings::is_ready() {
-        return;
-    }
-    let was_owned = state::with(|state| {
-        let owns = state.windows.owns(new);
-        state.windows.release(new);
-        owns
-    });
-    if was_owned != Some(true) {
+    if old != new {
         before_close(new);
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
-    before_replace(old, new);
-    call_next!(c"dup2", fn(c_int, c_int) -> c_int, old, new)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
-    before_replace(old, new);
-    call_next!(c"dup3", fn(c_int, c_int, c_int) -> c_int, old, new, flags)
-}
-
-/// The third argument is variadic in C; on these machines it is passed as any other.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
-    if matches!(command, F_SETLK | F_SETLKW) {
-        before_lock(fd);
+exported! {
+    fn dup2(old: c_int, new: c_int) -> c_int,
+    |plain| {
+        before_replace(old, new);
+        plain()
     }
-    call_next!(c"fcntl64", fn(c_int, c_int, usize) -> c_int, fd, command, argument)
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
-    // SAFETY: the same arguments.
-    unsafe { fcntl64(fd, command, argument) }
+exported! {
+    fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int,
+    |plain| {
+        before_replace(old, new);
+        plain()
+    }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn lockf64(fd: c_int, command: c_int, len: i64) -> c_int {
-    before_lock(fd);
-    call_next!(c"lockf64", fn(c_int, c_int, i64) -> c_int, fd, command, len)
+exported! {
+    /// The third argument is variadic in C; on these machines it is passed as any other.
+    fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int,
+    |plain| {
+        if matches!(command, F_SETLK | F_SETLKW) {
+            before_lock(fd);
+        }
+        plain()
+    }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn lockf(fd: c_int, command: c_int, len: i64) -> c_int {
-    // SAFETY: the same arguments.
-    unsafe { lockf64(fd, command, len) }
+also! { fn fcntl = fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int }
+
+exported! {
+    fn lockf64(fd: c_int, command: c_int, len: i64) -> c_int,
+    |plain| {
+        before_lock(fd);
+        plain()
+    }
 }
+
+also! { fn lockf = lockf64(fd: c_int, command: c_int, len: i64) -> c_int }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {

@@ -3,11 +3,11 @@
 use core::ffi::{c_int, c_uint, c_void};
 
 use crate::file::File;
-use crate::next::{call_next, next};
+use crate::next::{also, call_next, exported, next};
 use crate::process::{saw_read, saw_written};
 use crate::settings::{add, counters};
+use crate::shared::cleaning::WINDOW_BYTES;
 use crate::sys::{self, ENOSYS, O_APPEND};
-use crate::windows::WINDOW_BYTES;
 use crate::{settings, state};
 
 /// A long copy is executed in parts, so that the windows of each part fit.
@@ -127,36 +127,18 @@ pub unsafe extern "C" fn sendfile64(to: c_int, from: c_int, offset: *mut i64, le
     })
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut i64, len: usize) -> isize {
-    // SAFETY: the same arguments.
-    unsafe { sendfile64(to, from, offset, len) }
-}
+also! { fn sendfile = sendfile64(to: c_int, from: c_int, offset: *mut i64, len: usize) -> isize }
 
-/// Only counted.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn splice(
-    from: c_int,
-    from_offset: *mut i64,
-    to: c_int,
-    to_offset: *mut i64,
-    len: usize,
-    flags: c_uint,
-) -> isize {
-    let count = call_next!(
-        c"splice",
-        fn(c_int, *mut i64, c_int, *mut i64, usize, c_uint) -> isize,
-        from,
-        from_offset,
-        to,
-        to_offset,
-        len,
-        flags
-    );
-    if count > 0 && (File::regular(from).is_some() || File::regular(to).is_some()) {
-        add(&counters().spliced, count as u64);
+exported! {
+    /// Only counted.
+    fn splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, len: usize, flags: c_uint) -> isize,
+    |plain| {
+        let count = plain();
+        if count > 0 && (File::regular(from).is_some() || File::regular(to).is_some()) {
+            add(&counters().spliced, count as u64);
+        }
+        count
     }
-    count
 }
 
 /// Only counted.
@@ -181,17 +163,8 @@ pub unsafe extern "C" fn mmap64(
     unsafe { function(address, len, protection, flags, fd, offset) }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn mmap(
-    address: *mut c_void,
-    len: usize,
-    protection: c_int,
-    flags: c_int,
-    fd: c_int,
-    offset: i64,
-) -> *mut c_void {
-    // SAFETY: the same arguments.
-    unsafe { mmap64(address, len, protection, flags, fd, offset) }
+also! {
+    fn mmap = mmap64(address: *mut c_void, len: usize, protection: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void
 }
 
 /// Of liburing. Only counted: the ring's transfers are not calls.

@@ -2,6 +2,9 @@
 
 use crate::sys;
 
+/// The kind of a file in its mode.
+const S_IFMT: u16 = 0o170_000;
+
 /// The identity of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
@@ -26,30 +29,20 @@ pub(crate) struct File {
 impl File {
     /// `None` if the descriptor is closed or refers to anything else.
     pub(crate) fn regular(fd: i32) -> Option<Self> {
-        const S_IFMT: u16 = 0o170_000;
         const S_IFREG: u16 = 0o100_000;
         const STATX_DIOALIGN: u32 = 0x2000;
         let found = sys::statx(fd)?;
-        let word = |at: usize| {
-            let raw = found.0.get(at..at + 4)?;
-            Some(u32::from_ne_bytes(raw.try_into().ok()?))
-        };
-        let long = |at: usize| {
-            let raw = found.0.get(at..at + 8)?;
-            Some(u64::from_ne_bytes(raw.try_into().ok()?))
-        };
-        // Offsets of `struct statx` in linux/stat.h.
-        let mode = u16::from_ne_bytes([found.0[28], found.0[29]]);
-        if mode & S_IFMT != S_IFREG {
+        if found.mode() & S_IFMT != S_IFREG {
             return None;
         }
-        let device = u64::from(word(136)?) << 32 | u64::from(word(140)?);
-        let (memory, offset) = (word(152)?, word(156)?);
-        let has_direct = word(0)? & STATX_DIOALIGN != 0 && memory > 0 && offset > 0;
+        // Offsets of `struct statx` in linux/stat.h.
+        let device = u64::from(found.word(136)) << 32 | u64::from(found.word(140));
+        let (memory, offset) = (found.word(152), found.word(156));
+        let has_direct = found.word(0) & STATX_DIOALIGN != 0 && memory > 0 && offset > 0;
         Some(Self {
             fd,
-            key: Key { device, inode: long(32)? },
-            size: long(40)?,
+            key: Key { device, inode: found.long(32) },
+            size: found.long(40),
             alignment: has_direct.then_some((memory, offset)),
         })
     }
@@ -58,6 +51,13 @@ impl File {
     pub(crate) fn key_of(fd: i32) -> Option<Key> {
         Self::regular(fd).map(|file| file.key)
     }
+}
+
+/// The inode number of a descriptor that refers to a socket.
+pub(crate) fn socket_inode(fd: i32) -> Option<u64> {
+    const S_IFSOCK: u16 = 0o140_000;
+    let found = sys::statx(fd)?;
+    (found.mode() & S_IFMT == S_IFSOCK).then_some(found.long(32))
 }
 
 /// The path of a descriptor in `/proc`, with its NUL byte.

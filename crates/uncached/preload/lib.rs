@@ -9,8 +9,8 @@
 //! The ways, in this order ([`transfer`]): `RWF_DONTCACHE` on the call itself; direct I/O by a second open of the file ([`direct`]); the
 //! page cache, after which the pages that were not cached before are dropped ([`windows`]). Small transfers take the last one.
 //!
-//! Limits: pages that another process reads in the meantime are dropped too, and reading them again costs I/O. A few descriptors from 900 on
-//! are in use while closed files are written back.
+//! Limits: pages that another process reads in the meantime are dropped too, and reading them again costs I/O. One descriptor, that of the
+//! [`cleaner`]'s socket, is not the program's.
 //!
 //! Safety policy: exported functions have the types of the C library's headers (`LP64`, Linux), and pass on their arguments. Memory of the
 //! caller is touched only by the kernel, so a bad address is `EFAULT`, as without the library. System calls get pointers to
@@ -24,6 +24,7 @@
 )]
 
 pub mod calls;
+mod cleaner;
 pub mod closing;
 pub mod copies;
 mod direct;

@@ -15,7 +15,7 @@ pub(crate) fn find(name: &CStr) -> *mut c_void {
 
 /// The function `$name` of the next library, as an `Option`. The type is that of the C library's header.
 macro_rules! next {
-    ($name:literal, fn($($argument:ty),*) -> $result:ty) => {{
+    ($name:expr, fn($($argument:ty),*) -> $result:ty) => {{
         static NEXT: core::sync::atomic::AtomicPtr<core::ffi::c_void> =
             core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
         let mut found = NEXT.load(core::sync::atomic::Ordering::Relaxed);
@@ -32,7 +32,7 @@ macro_rules! next {
 
 /// Call the function `$name` of the next library. It exists in each C library that programs of this host use; else the result is `ENOSYS`.
 macro_rules! call_next {
-    ($name:literal, fn($($argument:ty),*) -> $result:ty, $($value:expr),*) => {
+    ($name:expr, fn($($argument:ty),*) -> $result:ty, $($value:expr),*) => {
         match $crate::next::next!($name, fn($($argument),*) -> $result) {
             // SAFETY: the caller of the exported function answers for its arguments.
             Some(function) => unsafe { function($($value),*) },
@@ -41,4 +41,36 @@ macro_rules! call_next {
     };
 }
 
-pub(crate) use {call_next, next};
+/// Export a function of the C library. In its body, `$next` is a closure that calls the function of the next library with the same arguments.
+macro_rules! exported {
+    ($(#[$about:meta])* fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty, |$next:ident| $body:expr) => {
+        $(#[$about])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            const NAME: &core::ffi::CStr = $crate::next::name(concat!(stringify!($name), "\0"));
+            let $next = || $crate::next::call_next!(NAME, fn($($type),*) -> $result, $($argument),*);
+            $body
+        }
+    };
+}
+
+/// Export a second name of a function that is exported.
+macro_rules! also {
+    (fn $name:ident = $other:ident($($argument:ident: $type:ty),*) -> $result:ty) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            // SAFETY: the same arguments.
+            unsafe { $other($($argument),*) }
+        }
+    };
+}
+
+/// A name from its text with a NUL byte.
+pub(crate) const fn name(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => c"",
+    }
+}
+
+pub(crate) use {also, call_next, exported, next};

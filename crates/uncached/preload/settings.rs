@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use crate::file::ProcPath;
 use crate::shared::counters::Counters;
 use crate::shared::{self, PATTERNS_BYTES_MAX, glob};
-use crate::sys;
+use crate::{cleaner, sys};
 
 /// A way to transfer bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +91,7 @@ pub(crate) fn init() {
     ONLY.set(of(shared::ONLY).unwrap_or_default());
     KEEP.set(of(shared::KEEP).unwrap_or_default());
     IS_SELECTIVE.store(!ONLY.text().is_empty() || !KEEP.text().is_empty(), Ordering::Relaxed);
+    cleaner::init(of(shared::CLEANER));
     map_counters();
     counters().processes.fetch_add(1, Ordering::Relaxed);
     IS_READY.store(true, Ordering::Release);
@@ -105,9 +106,7 @@ fn map_counters() {
     }
     path[..value.len()].copy_from_slice(value);
     let Some(fd) = sys::open(&path, O_RDWR) else { return };
-    let is_whole = sys::statx(fd).is_some_and(|found| {
-        found.0.get(40..48).is_some_and(|size| size == (size_of::<Counters>() as u64).to_ne_bytes())
-    });
+    let is_whole = sys::statx(fd).is_some_and(|found| found.long(40) == size_of::<Counters>() as u64);
     if is_whole && let Some(address) = sys::map_memory(size_of::<Counters>(), Some(fd)) {
         SEEN.store(core::ptr::with_exposed_provenance_mut(address), Ordering::Release);
     }

@@ -19,6 +19,14 @@ pub(crate) struct State {
     pub(crate) streams: Streams,
 }
 
+impl State {
+    /// A descriptor is about to be closed.
+    pub(crate) fn close(&mut self, fd: i32) {
+        let Self { windows, locked, .. } = self;
+        windows.close(fd, |key| locked.contains(key));
+    }
+}
+
 struct Guarded(UnsafeCell<State>);
 
 // SAFETY: it is used by the thread that has LOCK.

@@ -5,7 +5,7 @@
 use core::ffi::{c_char, c_int, c_void};
 
 use crate::file::{File, Key};
-use crate::next::call_next;
+use crate::next::{also, call_next};
 use crate::process::{saw_read, saw_written};
 use crate::settings::{add, counters};
 use crate::sys::{self, O_ACCMODE};
@@ -110,11 +110,7 @@ pub unsafe extern "C" fn fopen64(path: *const c_char, mode: *const c_char) -> *m
     stream
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut c_void {
-    // SAFETY: the same arguments.
-    unsafe { fopen64(path, mode) }
-}
+also! { fn fopen = fopen64(path: *const c_char, mode: *const c_char) -> *mut c_void }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fclose(stream: *mut c_void) -> c_int {
@@ -133,12 +129,10 @@ fn before_close(stream: *mut c_void) {
         // SAFETY: as above. An error stays set in the stream, and fclose reports it.
         unsafe { fflush(stream) };
     }
-    let Some(file) = File::regular(fd) else { return };
     state::with(|state| {
         if let Some(known) = known {
             leave(&mut state.windows, known.key, fd);
         }
-        let may_reopen = !state.locked.contains(file.key);
-        state.windows.close(&file, may_reopen);
+        state.close(fd);
     });
 }

@@ -2,6 +2,8 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+pub(crate) use crate::shared::cleaning::PAGE_BYTES;
+
 #[cfg(target_arch = "x86_64")]
 mod number {
     pub(super) const READ: usize = 0;
@@ -27,6 +29,7 @@ mod number {
     pub(super) const PWRITEV2: usize = 328;
     pub(super) const STATX: usize = 332;
     pub(super) const SCHED_YIELD: usize = 24;
+    pub(super) const SENDMSG: usize = 46;
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -54,6 +57,7 @@ mod number {
     pub(super) const PWRITEV2: usize = 287;
     pub(super) const STATX: usize = 291;
     pub(super) const SCHED_YIELD: usize = 124;
+    pub(super) const SENDMSG: usize = 211;
 }
 
 /// The same on all machines.
@@ -77,8 +81,6 @@ pub(crate) const ENOSPC: isize = -28;
 pub(crate) const ENOSYS: isize = -38;
 pub(crate) const EOPNOTSUPP: isize = -95;
 pub(crate) const EDQUOT: isize = -122;
-
-pub(crate) const PAGE_BYTES: u64 = 4096;
 
 /// A system call.
 ///
@@ -172,13 +174,6 @@ pub(crate) fn flags(fd: i32) -> Option<i32> {
     i32::try_from(plain(number::FCNTL, [fd as usize, F_GETFL, 0, 0, 0, 0])).ok().filter(|flags| *flags >= 0)
 }
 
-/// Duplicate a descriptor to a number of at least `from`; it is closed by `exec`.
-pub(crate) fn duplicate(fd: i32, from: i32) -> Option<i32> {
-    const F_DUPFD_CLOEXEC: usize = 1030;
-    let result = plain(number::FCNTL, [fd as usize, F_DUPFD_CLOEXEC, from as usize, 0, 0, 0]);
-    i32::try_from(result).ok().filter(|fd| *fd >= 0)
-}
-
 /// `path` ends with a NUL byte.
 pub(crate) fn open(path: &[u8], flags: i32) -> Option<i32> {
     const AT_FDCWD: usize = -100_isize as usize;
@@ -223,7 +218,27 @@ pub(crate) fn write_vector(fd: i32, vector: usize, count: usize, offset: i64, fl
 
 /// A structure of `statx(2)`.
 #[repr(C, align(8))]
-pub(crate) struct Statx(pub(crate) [u8; 256]);
+pub(crate) struct Statx([u8; 256]);
+
+impl Statx {
+    fn at<const LEN: usize>(&self, at: usize) -> [u8; LEN] {
+        let mut raw = [0; LEN];
+        raw.copy_from_slice(&self.0[at..at + LEN]);
+        raw
+    }
+
+    pub(crate) fn mode(&self) -> u16 {
+        u16::from_ne_bytes(self.at(28))
+    }
+
+    pub(crate) fn word(&self, at: usize) -> u32 {
+        u32::from_ne_bytes(self.at(at))
+    }
+
+    pub(crate) fn long(&self, at: usize) -> u64 {
+        u64::from_ne_bytes(self.at(at))
+    }
+}
 
 /// The attributes of an open file.
 pub(crate) fn statx(fd: i32) -> Option<Statx> {
@@ -280,6 +295,49 @@ pub(crate) fn write_back(fd: i32, start: u64, len: u64) {
         number::SYNC_FILE_RANGE,
         [fd as usize, start as usize, len as usize, WAIT_BEFORE_WRITE_WAIT_AFTER, 0, 0],
     );
+}
+
+/// `struct msghdr` of `sendmsg(2)`, with one range of memory and one descriptor.
+#[repr(C)]
+struct Message {
+    name: usize,
+    name_len: usize,
+    parts: usize,
+    parts_len: usize,
+    control: usize,
+    control_len: usize,
+    flags: usize,
+}
+
+/// `struct cmsghdr` with one descriptor (`cmsg(3)`, `unix(7)`).
+#[repr(C)]
+struct Control {
+    len: usize,
+    level: i32,
+    kind: i32,
+    fd: i32,
+    padding: i32,
+}
+
+/// Send the bytes of a value with a descriptor. Waits while the socket is full. Returns whether all was sent.
+pub(crate) fn send_with<T: Copy>(socket: i32, value: &T, fd: i32) -> bool {
+    const SOL_SOCKET: i32 = 1;
+    const SCM_RIGHTS: i32 = 1;
+    const MSG_NOSIGNAL: usize = 0x4000;
+    let part = [core::ptr::from_ref(value) as usize, size_of::<T>()];
+    let len = size_of::<Control>() - size_of::<i32>();
+    let control = Control { len, level: SOL_SOCKET, kind: SCM_RIGHTS, fd, padding: 0 };
+    let message = Message {
+        name: 0,
+        name_len: 0,
+        parts: part.as_ptr() as usize,
+        parts_len: 1,
+        control: core::ptr::from_ref(&control) as usize,
+        control_len: size_of::<Control>(),
+        flags: 0,
+    };
+    let words = [socket as usize, core::ptr::from_ref(&message) as usize, MSG_NOSIGNAL, 0, 0, 0];
+    plain(number::SENDMSG, words) == size_of::<T>() as isize
 }
 
 /// Private memory, or a shared mapping of a file that is open for writing.

@@ -65,7 +65,10 @@ pub(crate) fn transfer(call: &Call, plain: impl Fn() -> isize) -> isize {
     if let Some(count) = flagged(call) {
         return sys::c_result(count);
     }
-    let Some(file) = File::regular(call.fd) else {
+    // A position is found faster than a pipe or a socket.
+    let is_pipe = call.at == POSITION && sys::position(call.fd).is_none();
+    let file = if is_pipe { None } else { File::regular(call.fd) };
+    let Some(file) = file else {
         let count = plain();
         call.saw(count);
         return count;

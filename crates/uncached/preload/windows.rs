@@ -4,54 +4,65 @@
 //! range. When it is settled, it is written back if needed, and its pages that were not cached before are dropped. A window is
 //! settled when its file is closed, when it is the oldest one and another one is needed, and when the process ends.
 //!
-//! Dirty windows of closed files are written back together, through second descriptors, so that a close does not wait for the disk.
+//! Dirty windows of closed files are handed over to the cleaner, so that a close does not wait for the disk.
 //!
-//! Invariants:
-//! 1. A window has a descriptor of its file; before use, it is checked that the descriptor still refers to that file.
-//! 2. Owned descriptors are closed by this library only, and never while the process may have POSIX locks on their file.
+//! Invariant: a window has a descriptor of its file; before use, it is checked that the descriptor still refers to that file.
 
-use crate::file::{File, Key, ProcPath};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::cleaner::Second;
+use crate::file::{File, Key};
 use crate::settings::{add, counters};
-use crate::sys::{self, PAGE_BYTES};
+use crate::shared::cleaning::{PAGE_BYTES, PAGES, PageSet, Range, WINDOW_BYTES};
+use crate::sys;
 
-pub(crate) const WINDOW_BYTES: u64 = 2 << 20;
-const PAGES: usize = (WINDOW_BYTES / PAGE_BYTES) as usize;
 const WINDOWS: usize = 160;
 /// The kernel reads ahead at most this many windows of a file that is read in order.
 const AHEAD: u64 = 8;
 /// The kernel reads at most this much around other reads.
 const AROUND_BYTES: u64 = 512 << 10;
-/// The number of closed files that are written back together, which is much faster than one by one.
-const OWNED_MAX: usize = 96;
-/// Programs that count descriptors see theirs only.
-const OWNED_FROM: i32 = 900;
+
+/// Descriptors that may have windows, by bit; numbers with the same remainder share one. The close of any other descriptor takes no lock.
+static WATCHED: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
+
+/// The place of a descriptor in [`WATCHED`].
+fn place(fd: i32) -> (usize, u64) {
+    let fd = fd.unsigned_abs() as usize;
+    (fd / 64 % WATCHED.len(), 1 << (fd % 64))
+}
+
+fn begin_to_watch(fd: i32) {
+    let (word, bit) = place(fd);
+    WATCHED[word].fetch_or(bit, Ordering::Relaxed);
+}
+
+/// Whether a descriptor may have windows.
+pub(crate) fn may_watch(fd: i32) -> bool {
+    let (word, bit) = place(fd);
+    WATCHED[word].load(Ordering::Relaxed) & bit != 0
+}
 
 #[derive(Clone, Copy)]
 struct Window {
     /// Grows with each window; 0 is free.
     sequence: u64,
     key: Key,
-    start: u64,
-    len: u64,
+    /// The descriptor that was used last. The window is settled when it is closed.
     fd: i32,
-    is_owned: bool,
     is_dirty: bool,
     /// Bytes transferred.
     used: u64,
-    /// Pages that were cached before, by bit.
-    hot: [u64; PAGES / 64],
+    /// Its hot pages are those that were cached before.
+    range: Range,
 }
 
 const FREE: Window = Window {
     sequence: 0,
     key: Key::NONE,
-    start: 0,
-    len: 0,
     fd: -1,
-    is_owned: false,
     is_dirty: false,
     used: 0,
-    hot: [0; PAGES / 64],
+    range: Range { start: 0, len: 0, hot: [0; PAGES / 64] },
 };
 
 /// All windows of a process.
@@ -67,7 +78,9 @@ impl Windows {
     }
 
     fn find(&mut self, key: Key, start: u64) -> Option<&mut Window> {
-        self.all.iter_mut().find(|window| window.sequence > 0 && window.key == key && window.start == start)
+        self.all
+            .iter_mut()
+            .find(|window| window.sequence > 0 && window.key == key && window.range.start == start)
     }
 
     /// A range is about to be read.
@@ -87,7 +100,8 @@ impl Windows {
         while at < end {
             if self.find(file.key, at).is_none() {
                 let hot = hot_pages(file, at);
-                self.add(Window { key: file.key, start: at, len: WINDOW_BYTES, fd: file.fd, hot, ..FREE });
+                let range = Range { start: at, len: WINDOW_BYTES, hot };
+                self.add(Window { key: file.key, fd: file.fd, range, ..FREE });
             }
             at += WINDOW_BYTES;
         }
@@ -95,7 +109,8 @@ impl Windows {
 
     /// The whole file of a stream was read or written; no page of it was cached before.
     pub(crate) fn watch_all(&mut self, file: &File, is_dirty: bool, used: u64) {
-        self.add(Window { key: file.key, len: file.size, fd: file.fd, is_dirty, used, ..FREE });
+        let range = Range { len: file.size, ..FREE.range };
+        self.add(Window { key: file.key, fd: file.fd, is_dirty, used, range, ..FREE });
     }
 
     fn add(&mut self, window: Window) {
@@ -106,6 +121,7 @@ impl Windows {
             }
         }
         self.settle(oldest);
+        begin_to_watch(window.fd);
         self.last_sequence += 1;
         self.all[oldest] = Window { sequence: self.last_sequence, ..window };
     }
@@ -119,8 +135,9 @@ impl Windows {
     pub(crate) fn wrote(&mut self, file: &File, start: u64, end: u64) {
         self.each_of(file, start, end, |window| {
             window.is_dirty = true;
-            if end >= window.start + window.len {
-                sys::begin_writeback(file.fd, window.start, window.len);
+            let range = window.range;
+            if end >= range.start + range.len {
+                sys::begin_writeback(file.fd, range.start, range.len);
             }
         });
     }
@@ -132,6 +149,10 @@ impl Windows {
             match self.find(file.key, at) {
                 Some(window) => {
                     window.used += used;
+                    if window.fd != file.fd {
+                        window.fd = file.fd;
+                        begin_to_watch(file.fd);
+                    }
                     work(window);
                 }
                 None => add(&counters().left, used),
@@ -140,91 +161,41 @@ impl Windows {
         }
     }
 
-    /// The descriptor of `file` is about to be closed. `may_reopen`: the process has no POSIX locks on it.
-    pub(crate) fn close(&mut self, file: &File, may_reopen: bool) {
-        let mut owned = None;
+    /// A descriptor is about to be closed. `is_locked`: the process may have POSIX locks on the file.
+    pub(crate) fn close(&mut self, fd: i32, is_locked: impl Fn(Key) -> bool) {
+        let (mut file, mut second) = (None, None);
         for index in 0..WINDOWS {
             let window = self.all[index];
-            if window.sequence == 0 || window.is_owned || window.key != file.key {
+            if window.sequence == 0 || window.fd != fd {
                 continue;
             }
-            self.all[index].fd = file.fd;
-            if window.is_dirty && may_reopen {
-                if owned.is_none() {
-                    owned = self.reopen(file);
-                }
-                if let Some(fd) = owned {
-                    self.all[index] = Window { fd, is_owned: true, ..window };
+            self.all[index] = FREE;
+            let file: &Option<File> = file.get_or_insert_with(|| File::regular(fd));
+            let Some(file) = file.filter(|file| file.key == window.key) else {
+                add(&counters().left, window.used);
+                continue;
+            };
+            if window.is_dirty && !is_locked(window.key) {
+                let second: &Option<Second> = second.get_or_insert_with(|| Second::of(&file));
+                if second.as_ref().is_some_and(|second| second.send(&window.range)) {
                     continue;
                 }
             }
-            self.settle(index);
+            window.clean();
         }
-    }
-
-    /// A second descriptor of a file.
-    fn reopen(&mut self, file: &File) -> Option<i32> {
-        if self.owned_files() >= OWNED_MAX {
-            self.settle_owned(|_| true);
-        }
-        let low = sys::open(ProcPath::of(file.fd).bytes(), 0)?;
-        let fd = sys::duplicate(low, OWNED_FROM);
-        sys::close(low);
-        fd
-    }
-
-    fn owned_files(&self) -> usize {
-        let is_first = |index: usize| {
-            let fd = self.all[index].fd;
-            self.all[index].is_owned
-                && !self.all[..index].iter().any(|window| window.is_owned && window.fd == fd)
-        };
-        (0..WINDOWS).filter(|index| is_first(*index)).count()
-    }
-
-    /// Whether a descriptor belongs to the library.
-    pub(crate) fn owns(&self, fd: i32) -> bool {
-        self.all.iter().any(|window| window.is_owned && window.fd == fd)
-    }
-
-    /// Settle the windows of closed files that `fits` selects, and close their descriptors.
-    fn settle_owned(&mut self, fits: impl Fn(&Window) -> bool) {
-        self.begin_writeback(|window| window.is_owned && fits(window));
-        for index in 0..WINDOWS {
-            if self.all[index].is_owned && fits(&self.all[index]) {
-                self.settle(index);
-            }
-        }
-    }
-
-    /// The process is about to lock a file: close the library's descriptors of it, which would release the lock later.
-    pub(crate) fn before_lock(&mut self, key: Key) {
-        self.settle_owned(|window| window.key == key);
-    }
-
-    /// Give up one descriptor.
-    pub(crate) fn release(&mut self, fd: i32) {
-        self.settle_owned(|window| window.fd == fd);
-    }
-
-    /// Give up descriptors of a range of numbers.
-    pub(crate) fn release_range(&mut self, first: u32, last: u32) {
-        self.settle_owned(|window| (first..=last).contains(&window.fd.unsigned_abs()));
-    }
-
-    /// Begin to write back all dirty windows that `fits` selects, so that they are written at once.
-    fn begin_writeback(&self, fits: impl Fn(&Window) -> bool) {
-        for window in self.all.iter().filter(|window| window.sequence > 0 && window.is_dirty && fits(window))
-        {
-            if File::key_of(window.fd) == Some(window.key) {
-                sys::begin_writeback(window.fd, window.start, window.len);
-            }
+        let (word, bit) = place(fd);
+        if !self.all.iter().any(|window| window.sequence > 0 && place(window.fd) == (word, bit)) {
+            WATCHED[word].fetch_and(!bit, Ordering::Relaxed);
         }
     }
 
     /// Settle everything.
     pub(crate) fn settle_all(&mut self) {
-        self.begin_writeback(|_| true);
+        for window in self.all.iter().filter(|window| window.sequence > 0 && window.is_dirty) {
+            if File::key_of(window.fd) == Some(window.key) {
+                sys::begin_writeback(window.fd, window.range.start, window.range.len);
+            }
+        }
         for index in 0..WINDOWS {
             self.settle(index);
         }
@@ -232,13 +203,10 @@ impl Windows {
 
     /// In a forked child: the windows are the parent's.
     pub(crate) fn forget(&mut self) {
-        for index in 0..WINDOWS {
-            let fd = self.all[index].fd;
-            if self.all[index].is_owned && !self.all[..index].iter().any(|window| window.fd == fd) {
-                sys::close(fd);
-            }
-        }
         self.all.fill(FREE);
+        for word in &WATCHED {
+            word.store(0, Ordering::Relaxed);
+        }
     }
 
     fn settle(&mut self, index: usize) {
@@ -246,46 +214,26 @@ impl Windows {
         if window.sequence == 0 {
             return;
         }
-        let is_same = File::key_of(window.fd) == Some(window.key);
-        if !is_same {
+        if File::key_of(window.fd) != Some(window.key) {
             add(&counters().left, window.used);
             return;
         }
-        if window.is_dirty {
-            sys::write_back(window.fd, window.start, window.len);
-        }
-        drop_cold(&window);
-        if window.is_owned && !self.owns(window.fd) {
-            sys::close(window.fd);
-        }
+        window.clean();
     }
 }
 
-/// Drop the pages that were not cached before.
-fn drop_cold(window: &Window) {
-    if window.hot.iter().all(|bits| *bits == 0) {
-        if window.len > 0 {
-            sys::drop_pages(window.fd, window.start, window.len);
+impl Window {
+    /// Write back and drop its pages.
+    fn clean(&self) {
+        if self.is_dirty {
+            sys::write_back(self.fd, self.range.start, self.range.len);
         }
-        return;
-    }
-    let is_hot = |page: usize| window.hot[page / 64] >> (page % 64) & 1 == 1;
-    let mut page = 0;
-    while page < PAGES {
-        let first = page;
-        while page < PAGES && !is_hot(page) {
-            page += 1;
-        }
-        if page > first {
-            let start = window.start + first as u64 * PAGE_BYTES;
-            sys::drop_pages(window.fd, start, (page - first) as u64 * PAGE_BYTES);
-        }
-        page += 1;
+        self.range.each_cold(|start, len| sys::drop_pages(self.fd, start, len));
     }
 }
 
 /// The cached pages of the window at `start`. If the kernel does not tell, all of them.
-fn hot_pages(file: &File, start: u64) -> [u64; PAGES / 64] {
+fn hot_pages(file: &File, start: u64) -> PageSet {
     let mut hot = [0; PAGES / 64];
     let pages = file.size.saturating_sub(start).div_ceil(PAGE_BYTES).min(PAGES as u64) as usize;
     if pages == 0 || hot_by_count(file.fd, start, 0, pages, &mut hot).is_some() {
@@ -302,7 +250,7 @@ fn hot_pages(file: &File, start: u64) -> [u64; PAGES / 64] {
 }
 
 /// By halving, because files are mostly cached in whole or not at all.
-fn hot_by_count(fd: i32, start: u64, first: usize, count: usize, hot: &mut [u64; PAGES / 64]) -> Option<()> {
+fn hot_by_count(fd: i32, start: u64, first: usize, count: usize, hot: &mut PageSet) -> Option<()> {
     let range = start + first as u64 * PAGE_BYTES;
     let cached = sys::cached_pages(fd, range, count as u64 * PAGE_BYTES)?;
     if cached == 0 {

@@ -2,11 +2,14 @@
 //!
 //! Both compile these files. They use only `core`.
 
+pub mod cleaning;
 pub mod counters;
 pub mod glob;
 
 /// Path of the file of [`counters::Counters`], which all processes map.
 pub const COUNTERS: &str = "DIORITE_UNCACHED_COUNTERS";
+/// Descriptor and inode number of the socket to which [`cleaning::Range`]s are sent, in decimal, with a space between them.
+pub const CLEANER: &str = "DIORITE_UNCACHED_CLEANER";
 /// The only way to use, for tests: `dontcache`, `direct` or `fadvise`.
 pub const WAY: &str = "DIORITE_UNCACHED_WAY";
 /// Patterns of the only files to handle, one in a line.
