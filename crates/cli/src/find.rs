@@ -153,9 +153,9 @@ impl Search<'_> {
         let filesystem = self.filesystem;
         match expression.evaluate(filesystem, entry, &mut |action, found| self.act(action, found)) {
             Ok(_) => Ok(false),
-            Err(Stopped::Library(error)) => {
+            Err(Stopped::Entry(what, error)) => {
                 let at = Location::Image { image: self.image.to_owned(), path: entry.path.clone() };
-                Failure::of(&at, "search", &error).of_part().map(|()| true)
+                Failure::of(&at, what, &error).of_part().map(|()| true)
             }
             Err(Stopped::Command(failure)) => Err(failure),
         }
@@ -170,10 +170,11 @@ impl Search<'_> {
                 if found.path() == Path::new("/") {
                     return Ok(true);
                 }
-                match found.kind {
-                    FileKind::Directory => self.filesystem.remove_dir(found.path())?,
-                    _ => self.filesystem.remove_file(found.path())?,
-                }
+                let removed = match found.kind {
+                    FileKind::Directory => self.filesystem.remove_dir(found.path()),
+                    _ => self.filesystem.remove_file(found.path()),
+                };
+                removed.map_err(|error| Stopped::Entry("remove", error))?;
             }
             Action::Print | Action::Print0 | Action::List | Action::Format(_) if self.files.is_some() => {
                 let name = found.path().file_name().unwrap_or(OsStr::new("/"));
@@ -233,14 +234,14 @@ impl Search<'_> {
 
 /// Why the evaluation of an entry stopped.
 enum Stopped {
-    /// An error about the entry: it is reported, and the search continues.
-    Library(diorite::Error),
+    /// What cannot be done with the entry. It is reported, and the search continues.
+    Entry(&'static str, diorite::Error),
     Command(Failure),
 }
 
 impl From<diorite::Error> for Stopped {
     fn from(error: diorite::Error) -> Self {
-        Self::Library(error)
+        Self::Entry("search", error)
     }
 }
 

@@ -36,6 +36,7 @@ mod interrupt;
 mod job;
 mod journal_sizes;
 mod kernel_mount;
+mod layout;
 mod location;
 mod logging;
 mod ls;

@@ -178,6 +178,9 @@ impl ValueParserFactory for Location {
             if argument.is_empty() {
                 return Err("a path cannot be empty");
             }
+            if Inside::current().is_some() && argument.as_bytes() == HOST {
+                return Err("a path of the host is missing after `host:`");
+            }
             Ok(Self::parse(Path::new(&argument)))
         })
     }

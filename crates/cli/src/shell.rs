@@ -235,6 +235,11 @@ fn ended_with(status: u8) -> Result<()> {
     if status == 0 { Ok(()) } else { Err(Failure::Exit(status)) }
 }
 
+/// Whether the line was not in UTF-8.
+fn is_damage(error: &ReadlineError) -> bool {
+    matches!(error, ReadlineError::Io(error) if error.kind() == std::io::ErrorKind::InvalidData)
+}
+
 fn interactive(session: &mut Session<'_>) -> Result<()> {
     let failure =
         |error: ReadlineError| Failure::Failed(format!("shell: the terminal cannot be read: {error}"));
@@ -253,8 +258,17 @@ fn interactive(session: &mut Session<'_>) -> Result<()> {
         // The first session has none.
         let _ = editor.load_history(history);
     }
-    let mut status = 0;
+    let (mut status, mut is_damaged) = (0, false);
     loop {
+        if std::mem::take(&mut is_damaged) {
+            // The rest of that line is read, so that it is no command.
+            match editor.readline("the line has a byte that is not UTF-8, and is dropped; Enter continues ") {
+                Err(error) if is_damage(&error) => is_damaged = true,
+                Err(ReadlineError::Eof) => break,
+                _ => {}
+            }
+            continue;
+        }
         let prompt = format!("{}:{}> ", session.image.display(), Session::directory().display());
         // A name in an image may have control characters.
         let prompt = visible(&prompt);
@@ -275,6 +289,7 @@ fn interactive(session: &mut Session<'_>) -> Result<()> {
             }
             Err(ReadlineError::Interrupted) => {}
             Err(ReadlineError::Eof) => break,
+            Err(error) if is_damage(&error) => is_damaged = true,
             Err(error) => return Err(failure(error)),
         }
     }

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-use diorite::{Access, Attributes, ErrorKind, ExtentKind, FileKind, Filesystem};
+use diorite::{Access, Attributes, ErrorKind, ExtentKind, FileKind, Filesystem, Timestamp};
 use diorite_files::Accounts;
 use serde_json::{Value, json};
 
@@ -13,6 +13,7 @@ use crate::each::{for_each, in_image, report};
 use crate::entry::{is_device, json_entry, kind_name, link_target, location_bytes, mode_text};
 use crate::failure::{Failure, Result, visible};
 use crate::images::Images;
+use crate::layout::{Kind, Layout, Precision};
 use crate::location::Location;
 use crate::output::{Output, json_name, json_path, local_time};
 
@@ -53,45 +54,110 @@ fn formatted(
     location: &Location,
     attributes: &Attributes,
 ) -> Result<Vec<u8>> {
-    let mut text = Vec::new();
     let accounts = Accounts::of(filesystem);
-    let mut rest = format.chars();
-    while let Some(next) = rest.next() {
+    let shown = Shown { filesystem, location, attributes, accounts: &accounts };
+    let (mut text, mut rest) = (Vec::new(), format.as_bytes());
+    while let [next, after @ ..] = rest {
+        rest = after;
         match next {
-            '%' => {
-                let directive = rest.next().unwrap_or('%');
-                let value = directive_value(directive, filesystem, location, attributes, &accounts)?;
-                text.extend(value.ok_or_else(|| {
-                    Failure::Usage(format!(
-                        "-c {format}: %{directive} is unknown; `diorite stat --help` lists them"
-                    ))
-                })?);
+            b'%' => push_directive(&mut rest, &shown, &mut text)?.map_err(|directive| {
+                Failure::Usage(format!(
+                    "-c {format}: {directive} is unknown; `diorite stat --help` lists the directives"
+                ))
+            })?,
+            b'\\' if escapes => {
+                let (byte, after) = match rest {
+                    [b'n', after @ ..] => (b'\n', after),
+                    [b't', after @ ..] => (b'\t', after),
+                    [b'0', after @ ..] => (0, after),
+                    [other, after @ ..] => (*other, after),
+                    [] => (b'\\', rest),
+                };
+                text.push(byte);
+                rest = after;
             }
-            '\\' if escapes => match rest.next() {
-                Some('n') => text.push(b'\n'),
-                Some('t') => text.push(b'\t'),
-                Some('0') => text.push(0),
-                Some(other) => text.extend(other.encode_utf8(&mut [0; 4]).bytes()),
-                None => text.push(b'\\'),
-            },
-            other => text.extend(other.encode_utf8(&mut [0; 4]).bytes()),
+            other => text.push(*other),
         }
     }
     Ok(text)
 }
 
+/// What a directive of `stat -c` can show.
+struct Shown<'a> {
+    filesystem: &'a Filesystem,
+    location: &'a Location,
+    attributes: &'a Attributes,
+    accounts: &'a Accounts,
+}
+
+/// A value of a directive.
+enum Shape {
+    Text(Vec<u8>),
+    Decimal(u64),
+    Octal(u64),
+    Hexadecimal(u64),
+    /// Seconds since 1970. The precision is the number of digits after the point.
+    Time(Timestamp),
+}
+
+/// Add the value of a directive, which is taken from the start of `rest`. The inner error is an unknown directive.
+fn push_directive(
+    rest: &mut &[u8],
+    shown: &Shown<'_>,
+    text: &mut Vec<u8>,
+) -> Result<std::result::Result<(), String>> {
+    let start = *rest;
+    let mut layout = Layout::parse(rest);
+    let Some(directive) = std::str::from_utf8(rest).unwrap_or_default().chars().next() else {
+        // A `%` at the end stands for itself.
+        text.push(b'%');
+        text.extend(start);
+        return Ok(Ok(()));
+    };
+    *rest = &rest[directive.len_utf8()..];
+    if directive == '%' {
+        text.push(b'%');
+        return Ok(Ok(()));
+    }
+    let Some(shape) = directive_value(directive, shown)? else {
+        let taken = &start[..start.len() - rest.len()];
+        return Ok(Err(format!("%{}", String::from_utf8_lossy(taken))));
+    };
+    let prefix = |prefix: &'static str| if layout.alternate { prefix } else { "" };
+    let (value, kind) = match shape {
+        Shape::Text(value) => (value, Kind::Text),
+        Shape::Decimal(number) => (number.to_string().into_bytes(), Kind::Signed),
+        Shape::Octal(number) => (format!("{}{number:o}", prefix("0")).into_bytes(), Kind::Unsigned),
+        Shape::Hexadecimal(number) => (format!("{}{number:x}", prefix("0x")).into_bytes(), Kind::Unsigned),
+        Shape::Time(time) => (seconds(time, layout.take_precision()).into_bytes(), Kind::Signed),
+    };
+    layout.push(&value, kind, text);
+    Ok(Ok(()))
+}
+
+/// Seconds since 1970 with as many digits after the point as the precision says; nine if it has no number.
+fn seconds(time: Timestamp, precision: Option<Precision>) -> String {
+    let digits = match precision {
+        None | Some(Precision::Of(0)) => return time.seconds.to_string(),
+        Some(Precision::Unstated) => 9,
+        Some(Precision::Of(digits)) => digits,
+    };
+    // Before 1970 the fraction counts from the other side.
+    let nanoseconds = i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
+    let sign = if nanoseconds < 0 { "-" } else { "" };
+    let (whole, fraction) = (nanoseconds.abs() / 1_000_000_000, nanoseconds.abs() % 1_000_000_000);
+    let fraction = format!("{fraction:09}");
+    let shown = &fraction[..digits.min(fraction.len())];
+    format!("{sign}{whole}.{shown:0<digits$}")
+}
+
 /// The value of a directive of `stat -c`; `None` if it is unknown.
-fn directive_value(
-    directive: char,
-    filesystem: &Filesystem,
-    location: &Location,
-    attributes: &Attributes,
-    accounts: &Accounts,
-) -> Result<Option<Vec<u8>>> {
+fn directive_value(directive: char, shown: &Shown<'_>) -> Result<Option<Shape>> {
+    let Shown { filesystem, location, attributes, accounts } = *shown;
     let owner = attributes.owner;
-    let readable = |time| local_time(time, "%Y-%m-%d %H:%M:%S.%9f %z");
-    let text = match directive {
-        '%' => "%".to_owned(),
+    let readable = |time| Shape::Text(local_time(time, "%Y-%m-%d %H:%M:%S.%9f %z").into_bytes());
+    let text = |text: &str| Shape::Text(text.as_bytes().to_vec());
+    Ok(Some(match directive {
         'n' | 'N' => {
             let (image, path) = location.in_image();
             let mut name = location_bytes(image, path);
@@ -102,40 +168,41 @@ fn directive_value(
                         .map_err(Failure::map(location, "read the link"))?,
                 );
             }
-            return Ok(Some(name));
+            Shape::Text(name)
         }
-        's' => attributes.size.to_string(),
-        'b' => attributes.sectors.to_string(),
-        'B' => "512".to_owned(),
-        'o' => filesystem.statfs().block_size.to_string(),
-        'a' => format!("{:o}", attributes.permissions),
-        'A' => mode_text(attributes),
-        'f' => format!("{:x}", attributes.kind.mode_bits() | attributes.permissions),
-        'F' if attributes.is_file() && attributes.size == 0 => "regular empty file".to_owned(),
-        'F' if attributes.is_file() => "regular file".to_owned(),
-        'F' if attributes.is_symlink() => "symbolic link".to_owned(),
-        'F' => kind_name(attributes.kind)
-            .replace("character device", "character special file")
-            .replace("block device", "block special file"),
-        'u' => owner.uid.to_string(),
-        'g' => owner.gid.to_string(),
-        'U' => accounts.user(owner.uid),
-        'G' => accounts.group(owner.gid),
-        'i' => attributes.inode.0.to_string(),
-        'h' => attributes.links.to_string(),
-        't' => format!("{:x}", attributes.device.0),
-        'T' => format!("{:x}", attributes.device.1),
+        's' => Shape::Decimal(attributes.size),
+        'b' => Shape::Decimal(attributes.sectors),
+        'B' => Shape::Decimal(512),
+        'o' => Shape::Decimal(filesystem.statfs().block_size),
+        'a' => Shape::Octal(attributes.permissions.into()),
+        'A' => text(&mode_text(attributes)),
+        'f' => Shape::Hexadecimal((attributes.kind.mode_bits() | attributes.permissions).into()),
+        'F' if attributes.is_file() && attributes.size == 0 => text("regular empty file"),
+        'F' if attributes.is_file() => text("regular file"),
+        'F' if attributes.is_symlink() => text("symbolic link"),
+        'F' => text(
+            &kind_name(attributes.kind)
+                .replace("character device", "character special file")
+                .replace("block device", "block special file"),
+        ),
+        'u' => Shape::Decimal(owner.uid.into()),
+        'g' => Shape::Decimal(owner.gid.into()),
+        'U' => text(&accounts.user(owner.uid)),
+        'G' => text(&accounts.group(owner.gid)),
+        'i' => Shape::Decimal(attributes.inode.0.into()),
+        'h' => Shape::Decimal(attributes.links.into()),
+        't' => Shape::Hexadecimal(attributes.device.0.into()),
+        'T' => Shape::Hexadecimal(attributes.device.1.into()),
         'x' => readable(attributes.accessed),
         'y' => readable(attributes.modified),
         'z' => readable(attributes.changed),
-        'w' => attributes.created.map_or_else(|| "-".to_owned(), readable),
-        'X' => attributes.accessed.seconds.to_string(),
-        'Y' => attributes.modified.seconds.to_string(),
-        'Z' => attributes.changed.seconds.to_string(),
-        'W' => attributes.created.map_or(0, |time| time.seconds).to_string(),
+        'w' => attributes.created.map_or_else(|| text("-"), readable),
+        'X' => Shape::Time(attributes.accessed),
+        'Y' => Shape::Time(attributes.modified),
+        'Z' => Shape::Time(attributes.changed),
+        'W' => Shape::Time(attributes.created.unwrap_or_default()),
         _ => return Ok(None),
-    };
-    Ok(Some(text.into_bytes()))
+    }))
 }
 
 fn show_stat(

@@ -163,7 +163,7 @@ impl<'a> FileMaker<'a> {
         to: &Path,
         make: impl FnOnce(&mut Self, &Target<'_>, Sync) -> Result<(), Error>,
     ) -> Result<bool, Error> {
-        let existing = self.sink.existing(to, Follow::No)?;
+        let mut existing = self.sink.existing(to, Follow::No)?;
         if let Some(existing) = &existing {
             let is_kept = match self.options.clobber {
                 Clobber::Replace | Clobber::KeepSame => false,
@@ -178,6 +178,7 @@ impl<'a> FileMaker<'a> {
                 return Ok(false);
             }
         }
+        existing.take_if(|existing| self.makes_way(to, existing));
         if let Some(existing) = &existing {
             self.refuse_to_replace(to, existing, meta)?;
             self.linked.note_replacement(to, meta.identity);
@@ -187,6 +188,13 @@ impl<'a> FileMaker<'a> {
         // A replacement is durable before the old file is removed, in case the power fails.
         let sync = if target.is_taken { self.options.sync } else { Sync::Never };
         make(self, &target, sync).map(|()| true)
+    }
+
+    /// As rsync: an empty directory makes way for a file.
+    fn makes_way(&self, to: &Path, existing: &Meta) -> bool {
+        existing.kind == FileKind::Directory
+            && self.options.clobber == Clobber::KeepSame
+            && self.sink.remove_directory(to).is_ok()
     }
 
     /// A file replaces no directory, and no device or pipe either: the user may have wanted to write into it, also through a link such as

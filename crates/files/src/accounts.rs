@@ -56,10 +56,13 @@ impl Table {
         let known = self.numbers.get(text).copied();
         let number = || digits.parse().ok().filter(|number| *number != u32::MAX);
         known.or_else(number).ok_or_else(|| {
-            Wrong::new(
-                text,
-                format!("unknown {kind}: neither the volume nor the host has it; use its number"),
-            )
+            let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+            let why = if is_number {
+                format!("no number of a {kind}: the largest is {}; use a smaller one", u32::MAX - 1)
+            } else {
+                format!("unknown {kind}: neither the volume nor the host has it; use its number")
+            };
+            Wrong::new(text, why)
         })
     }
 }

@@ -89,7 +89,8 @@ impl Pattern {
     }
 
     fn compiled(&self, text: &[char], alphabet: Alphabet) -> Option<Regex> {
-        let expression = format!(r"\A(?:{})\z", translated(text, self.wildcards, alphabet));
+        let syntax = if self.ignores_case { Syntax::PatternInAnyCase } else { Syntax::Pattern };
+        let expression = format!(r"\A(?:{})\z", translated(text, self.wildcards, syntax, alphabet));
         let mut builder = RegexBuilder::new(&expression);
         builder.unicode(alphabet == Alphabet::Text).dot_matches_new_line(true);
         builder.case_insensitive(self.ignores_case).size_limit(COMPILED_BYTES_MAX).build().ok()
@@ -97,7 +98,7 @@ impl Pattern {
 }
 
 /// A pattern in the syntax of `regex`.
-fn translated(text: &[char], wildcards: Wildcards, alphabet: Alphabet) -> String {
+fn translated(text: &[char], wildcards: Wildcards, syntax: Syntax, alphabet: Alphabet) -> String {
     let (mut expression, mut at) = (String::new(), 0);
     while let Some(&next) = text.get(at) {
         let is_first = at == 0;
@@ -123,12 +124,15 @@ fn translated(text: &[char], wildcards: Wildcards, alphabet: Alphabet) -> String
                 at += 1;
             }
             ('\\', []) => expression.push_str(NEVER),
-            ('[', rest) => match set(rest, Syntax::Pattern, alphabet) {
+            ('[', rest) => match set(rest, syntax, alphabet) {
                 Some((set, len)) => {
+                    // The set has both cases of its letters.
+                    expression.push_str("(?-i:");
                     match wildcards {
                         Wildcards::All => expression.push_str(&set),
                         Wildcards::WithinNames => expression.extend(["[", &set, "&&[^/]]"]),
                     }
+                    expression.push(')');
                     at += len;
                 }
                 None => expression.push_str(&literal('[', alphabet)),
@@ -188,7 +192,9 @@ mod tests {
         ] {
             assert!(!fits(pattern, name), "{pattern} {name}");
         }
-        assert!(Pattern::new(OsStr::new("*.JPG")).in_any_case().fits(b"a.jpg"));
+        let in_any_case = |pattern: &str| Pattern::new(OsStr::new(pattern)).in_any_case();
+        assert!(in_any_case("*.JPG").fits(b"a.jpg") && in_any_case("[à]").fits("À".as_bytes()));
+        assert!(in_any_case("[![:lower:]]").fits(b"A") && !in_any_case("[!a[:upper:]]").fits(b"A"));
         assert!(!Pattern::new(OsStr::new("*")).with_literal_dot().fits(b".a"));
         assert!(Pattern::new(OsStr::new(".*")).with_literal_dot().fits(b".a"));
     }

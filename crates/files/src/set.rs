@@ -20,8 +20,16 @@ pub(crate) enum Alphabet {
 pub(crate) enum Syntax {
     /// A pattern: `!` negates, too, and `\` makes the next character literal.
     Pattern,
+    /// A pattern of names in any case. As in fnmatch(3), `[a]` fits `A`, but `[[:lower:]]` does not.
+    PatternInAnyCase,
     /// A regular expression.
     Expression,
+}
+
+impl Syntax {
+    fn is_pattern(self) -> bool {
+        self != Self::Expression
+    }
 }
 
 /// Fits no character.
@@ -70,8 +78,8 @@ fn member(text: &[char], syntax: Syntax) -> Option<(Member<'_>, usize)> {
         }
     }
     match text {
-        ['\\', next, ..] if syntax == Syntax::Pattern => Some((Member::Character(*next), 2)),
-        ['\\'] if syntax == Syntax::Pattern => None,
+        ['\\', next, ..] if syntax.is_pattern() => Some((Member::Character(*next), 2)),
+        ['\\'] if syntax.is_pattern() => None,
         [first, ..] => Some((Member::Character(*first), 1)),
         [] => None,
     }
@@ -81,7 +89,7 @@ fn member(text: &[char], syntax: Syntax) -> Option<(Member<'_>, usize)> {
 pub(crate) fn set(text: &[char], syntax: Syntax, alphabet: Alphabet) -> Option<(String, usize)> {
     let is_negated = match text.first()? {
         '^' => true,
-        '!' => syntax == Syntax::Pattern,
+        '!' => syntax.is_pattern(),
         _ => false,
     };
     let first = usize::from(is_negated);
@@ -98,10 +106,12 @@ pub(crate) fn set(text: &[char], syntax: Syntax, alphabet: Alphabet) -> Option<(
                 };
                 at += 1 + len;
                 if is_known && start <= end {
-                    let _ = write!(members, "{}-{}", literal(start, alphabet), literal(end, alphabet));
+                    push_range(&mut members, (start, end), syntax, alphabet);
                 }
             }
-            (Member::Character(one), _) if is_known => members.push_str(&literal(one, alphabet)),
+            (Member::Character(one), _) if is_known => {
+                push_range(&mut members, (one, one), syntax, alphabet);
+            }
             (Member::Class(name), _) if is_known => {
                 let known = CLASSES.iter().find(|(known, ..)| known.chars().eq(name.iter().copied()));
                 // An unknown class fits nothing, and neither does what follows it.
@@ -122,6 +132,33 @@ pub(crate) fn set(text: &[char], syntax: Syntax, alphabet: Alphabet) -> Option<(
         (false, false) => format!("[{members}]"),
     };
     Some((set, at + 1))
+}
+
+/// Add a range to the members of a set.
+fn push_range(members: &mut String, range: (char, char), syntax: Syntax, alphabet: Alphabet) {
+    let mut push = |(start, end): (char, char)| {
+        let (first, last) = (literal(start, alphabet), literal(end, alphabet));
+        let _ = if start == end { write!(members, "{first}") } else { write!(members, "{first}-{last}") };
+    };
+    push(range);
+    if syntax == Syntax::PatternInAnyCase {
+        in_other_case(range, alphabet).into_iter().for_each(push);
+    }
+}
+
+/// The same letters in the other case. Of a range of several characters, only those of ASCII have one.
+fn in_other_case((start, end): (char, char), alphabet: Alphabet) -> Vec<(char, char)> {
+    let common = |first: char, last: char| {
+        let common = (start.max(first), end.min(last));
+        (common.0 <= common.1).then_some(common)
+    };
+    let upper = common('a', 'z').map(|(a, z)| (a.to_ascii_uppercase(), z.to_ascii_uppercase()));
+    let lower = common('A', 'Z').map(|(a, z)| (a.to_ascii_lowercase(), z.to_ascii_lowercase()));
+    let mut found: Vec<_> = upper.into_iter().chain(lower).collect();
+    if start == end && alphabet == Alphabet::Text {
+        found.extend(start.to_lowercase().chain(start.to_uppercase()).map(|one| (one, one)));
+    }
+    found
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ const REPAIR: &str = "a check changes nothing; use e2fsck";
 const REMOTE: &str = "images and directories are local, so no data goes over a network";
 
 /// Command, flags, reason.
-const REFUSED: [(&str, &[&str], &str); 11] = [
+const REFUSED: [(&str, &[&str], &str); 12] = [
     ("tar", &["-j", "--bzip2", "-J", "--xz", "--zstd", "-a"], COMPRESSION),
     ("tar", &["-r", "--append", "-u", "--update"], "an archive is a stream; write a new one with -c"),
     ("cp", &["-s", "--symbolic-link"], LINKS),
@@ -29,6 +29,7 @@ const REFUSED: [(&str, &[&str], &str); 11] = [
         &["-c", "-l"],
         "drives replace bad blocks by themselves; to search for bad blocks, use badblocks",
     ),
+    ("mkfs", &["-f"], "there are no fragments; to overwrite a filesystem, use -F"),
     ("mkfs", &["-S"], "it does not write only the superblocks; e2fsck restores them from a backup"),
     ("sync", &["-z", "--compress", "-e", "--rsh"], REMOTE),
 ];

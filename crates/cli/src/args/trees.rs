@@ -206,7 +206,7 @@ Tests, combined by -a or nothing (and), -o (or), ! (not) and ( ):
   -name, -iname, -path, -ipath, -lname PATTERN   name, whole path, target of a link; -i... ignores case
   -e, --extension EXT                            name ends with .EXT
   -E, --exclude PATTERN                          leaves out matching names and everything below them
-  -type f|d|l|c|b|p|s                            kind; several with commas
+  -type f|d|l|c|b|p|s                            kind; several with commas; -xtype: kind of the target of a link
   -size [+-]N[c|k|M|G|T]                         size; without a unit, blocks of 512 bytes
   -regex, -iregex EXPRESSION                     whole path; after -regextype posix-extended, syntax of egrep
   -empty  -links N  -inum N  -samefile FILE      N, +N (more) or -N (less)
@@ -217,6 +217,6 @@ Tests, combined by -a or nothing (and), -o (or), ! (not) and ( ):
   -xattr PATTERN                                 has an extended attribute with a matching name
 Limits: -maxdepth N, -mindepth N, -depth, -prune
 Actions: -print (default), -print0, -ls, -printf FORMAT, -delete, -quit
-FORMAT: %p path, %P path below the start, %f name, %h directory, %s size, %b blocks of 512 bytes, %k KiB, %m and %M permissions, %u %g %U %G
-owner, %i inode, %n links, %y kind, %Y kind of the target, %l target, %d depth, %H start, %t %a %c %B times, %T@ %TY-%Tm-%Td parts of a
-time, and escapes such as \\n and \\0";
+FORMAT: %p path, %P path below the start, %f name, %h directory, %s size, %b blocks of 512 bytes, %k KiB, %S allocated bytes for each byte,
+%m and %M permissions, %u %g %U %G owner, %Z label of SELinux, %i inode, %D 0 for the device, %n links, %y kind, %Y kind of the target,
+%l target, %d depth, %H start, %t %a %c %B times, %T@ %TY-%Tm-%Td parts of a time, and escapes such as \\n and \\0";

@@ -4,16 +4,17 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use diorite::{FileKind, Filesystem, Timestamp, WalkEntry};
+use diorite::{ErrorKind, FileKind, Filesystem, InodeNumber, Timestamp, WalkEntry};
 use diorite_files::Accounts;
 
 use crate::entry::{link_target, location_bytes, mode_of};
 use crate::failure::{Failure, Result, visible};
+use crate::layout::{Kind, Layout};
 use crate::output::local_time;
 use crate::volume::type_of;
 
 /// Directives that are one of a file's values.
-const VALUES: &[u8] = b"pPfhHdsbkinmMuUgGyYlF";
+const VALUES: &[u8] = b"pPfhHdsbkinmMuUgGyYlFSDZ";
 /// Directives that are one of a file's times; with a letter after them, a part of it.
 const TIMES: &[u8] = b"tacTACB";
 /// Parts of times that strftime(3) has, too.
@@ -37,30 +38,6 @@ enum Piece {
     Stop,
 }
 
-/// The flags, the width and the precision of a directive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Layout {
-    padding: Padding,
-    plus: bool,
-    alternate: bool,
-    width: usize,
-    precision: Option<usize>,
-}
-
-/// The side on which a short value is padded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Padding {
-    #[default]
-    Spaces,
-    /// Zeros, for numbers.
-    Zeros,
-    /// Spaces after the value.
-    After,
-}
-
-/// A wider column is a mistake.
-const WIDTH_MAX: usize = 4096;
-
 /// The context of the values of a file.
 #[derive(Clone, Copy)]
 pub(super) struct Shown<'a> {
@@ -72,48 +49,6 @@ pub(super) struct Shown<'a> {
     pub(super) depth: usize,
     /// Names are escaped.
     pub(super) is_terminal: bool,
-}
-
-fn number(text: &mut &[u8]) -> Option<usize> {
-    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let (number, rest) = text.split_at(digits);
-    *text = rest;
-    std::str::from_utf8(number).ok()?.parse().ok().filter(|number| *number <= WIDTH_MAX)
-}
-
-impl Layout {
-    fn parse(text: &mut &[u8]) -> Self {
-        let mut layout = Self::default();
-        while let [flag @ (b'-' | b'0' | b'+' | b'#' | b' '), rest @ ..] = *text {
-            match flag {
-                b'-' => layout.padding = Padding::After,
-                b'0' if layout.padding == Padding::Spaces => layout.padding = Padding::Zeros,
-                b'+' => layout.plus = true,
-                b'#' => layout.alternate = true,
-                _ => {}
-            }
-            *text = rest;
-        }
-        layout.width = number(text).unwrap_or(0);
-        if let [b'.', rest @ ..] = *text {
-            *text = rest;
-            layout.precision = Some(number(text).unwrap_or(0));
-        }
-        layout
-    }
-
-    fn push(self, value: &[u8], is_number: bool, out: &mut Vec<u8>) {
-        let cut = self.precision.filter(|_| !is_number).unwrap_or(value.len()).min(value.len());
-        let value = &value[..cut];
-        let padding = self.width.saturating_sub(value.len());
-        let pad = if self.padding == Padding::Zeros && is_number { b'0' } else { b' ' };
-        let padding = std::iter::repeat_n(pad, padding);
-        if self.padding == Padding::After {
-            out.extend(value.iter().copied().chain(padding));
-        } else {
-            out.extend(padding.chain(value.iter().copied()));
-        }
-    }
 }
 
 impl Format {
@@ -169,8 +104,8 @@ impl Format {
                 Piece::Text(text) => out.extend_from_slice(text),
                 Piece::Stop => break,
                 Piece::Value { layout, what, part } => {
-                    let (value, is_number) = value(*what, *part, *layout, found, shown)?;
-                    layout.push(&value, is_number, &mut out);
+                    let (value, kind) = value(*what, *part, *layout, found, shown)?;
+                    layout.push(&value, kind, &mut out);
                 }
             }
         }
@@ -210,24 +145,21 @@ fn is_part(part: u8) -> bool {
     PARTS.contains(&part) || b"@s+STXcxrDFh".contains(&part)
 }
 
-/// A value, and whether it is a number.
+/// A value, and what it is.
 fn value(
     what: u8,
     part: Option<u8>,
     layout: Layout,
     found: &WalkEntry,
     shown: &Shown<'_>,
-) -> diorite::Result<(Vec<u8>, bool)> {
+) -> diorite::Result<(Vec<u8>, Kind)> {
     let at = found.metadata()?;
-    let numeric = |number: u64| {
-        let sign = if layout.plus && what == b'd' { "+" } else { "" };
-        // As in GNU find, only the depth and the permissions are padded with zeros.
-        Ok((format!("{sign}{number}").into_bytes(), what == b'd'))
-    };
-    let text = |text: String| Ok((text.into_bytes(), false));
+    // As in GNU find, only the depth and the permissions are laid out as numbers.
+    let numeric = |number: u64| Ok((number.to_string().into_bytes(), Kind::Text));
+    let text = |text: String| Ok((text.into_bytes(), Kind::Text));
     let name = |name: &[u8]| {
         let escaped = || visible(&String::from_utf8_lossy(name)).into_bytes();
-        Ok((if shown.is_terminal { escaped() } else { name.to_vec() }, false))
+        Ok((if shown.is_terminal { escaped() } else { name.to_vec() }, Kind::Text))
     };
     match what {
         b'p' => name(&location_bytes(shown.image, found.path())),
@@ -235,14 +167,18 @@ fn value(
         b'f' => name(found.path().file_name().unwrap_or(OsStr::new("/")).as_bytes()),
         b'h' => name(&location_bytes(shown.image, found.path().parent().unwrap_or(Path::new("")))),
         b'H' => name(&location_bytes(shown.image, shown.start)),
-        b'd' => numeric(shown.depth as u64),
+        b'd' => Ok((shown.depth.to_string().into_bytes(), Kind::Signed)),
         b's' => numeric(at.size),
         b'b' => numeric(at.sectors),
         b'k' => numeric(at.sectors.div_ceil(2)),
         b'i' => numeric(at.inode.0.into()),
         b'n' => numeric(at.links.into()),
-        b'm' if layout.alternate => Ok((format!("0{:o}", at.permissions).into_bytes(), true)),
-        b'm' => Ok((format!("{:o}", at.permissions).into_bytes(), true)),
+        b'm' if layout.alternate => Ok((format!("0{:o}", at.permissions).into_bytes(), Kind::Unsigned)),
+        b'm' => Ok((format!("{:o}", at.permissions).into_bytes(), Kind::Unsigned)),
+        // A volume has one device.
+        b'D' => numeric(0),
+        b'S' => text(sparseness(at.size, at.sectors)),
+        b'Z' => Ok((security_label(shown.filesystem, at.inode)?, Kind::Text)),
         b'M' => text(mode_of(at.kind, at.permissions)),
         b'u' => text(shown.accounts.user(at.owner.uid)),
         b'g' => text(shown.accounts.group(at.owner.gid)),
@@ -257,6 +193,42 @@ fn value(
         b'c' | b'C' => text(time_text(Some(at.changed), part)),
         b'B' => text(time_text(at.created, part)),
         _ => text(String::new()),
+    }
+}
+
+/// The allocated bytes for each byte of the file, with six digits.
+fn sparseness(size: u64, sectors: u64) -> String {
+    match (size, sectors) {
+        (0, 0) => "1".to_owned(),
+        (0, _) => "inf".to_owned(),
+        _ => general(sectors as f64 * 512.0 / size as f64),
+    }
+}
+
+/// The format `%g` of printf(3), for a number that is not negative.
+fn general(number: f64) -> String {
+    const DIGITS: i32 = 6;
+    let scientific = format!("{number:.5e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or_default();
+    let short = |digits: &str| digits.trim_end_matches('0').trim_end_matches('.').to_owned();
+    if (-4..DIGITS).contains(&exponent) {
+        let fixed = format!("{number:.0$}", usize::try_from(DIGITS - 1 - exponent).unwrap_or(0));
+        return if fixed.contains('.') { short(&fixed) } else { fixed };
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{}e{sign}{:02}", short(digits), exponent.abs())
+}
+
+/// The label of `SELinux`; empty without one.
+fn security_label(filesystem: &Filesystem, inode: InodeNumber) -> diorite::Result<Vec<u8>> {
+    match filesystem.node(inode)?.xattr(b"security.selinux") {
+        Ok(mut label) => {
+            label.pop_if(|last| *last == 0);
+            Ok(label)
+        }
+        Err(error) if error.kind() == ErrorKind::NoAttribute => Ok(Vec::new()),
+        Err(error) => Err(error),
     }
 }
 
@@ -279,8 +251,8 @@ fn target_letter(found: &WalkEntry, shown: &Shown<'_>) -> char {
     }
     match shown.filesystem.metadata(found.path()) {
         Ok(target) => letter(target.kind),
-        Err(error) if error.kind() == diorite::ErrorKind::FilesystemLoop => 'L',
-        Err(error) if error.is_not_found() => 'N',
+        Err(error) if error.kind() == ErrorKind::FilesystemLoop => 'L',
+        Err(error) if error.is_not_found() || error.kind() == ErrorKind::NotADirectory => 'N',
         Err(_) => '?',
     }
 }
@@ -317,6 +289,15 @@ mod tests {
             assert!(!time_text(Some(time), Some(part)).is_empty(), "{}", char::from(part));
         }
         assert_eq!(time_text(Some(time), Some(b'@')), "981173106.0000000050");
+    }
+
+    #[test]
+    fn sparseness_has_six_digits() {
+        let shown: Vec<_> =
+            [(0, 0), (0, 8), (6, 8), (1 << 20, 0), (1, 1 << 21), (1 << 40, 8), (3 << 20, 6144)]
+                .map(|(size, sectors)| sparseness(size, sectors))
+                .into();
+        assert_eq!(shown, ["1", "inf", "682.667", "0", "1.07374e+09", "3.72529e-09", "1"]);
     }
 
     #[test]

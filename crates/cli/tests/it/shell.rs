@@ -31,6 +31,10 @@ fn a_script_works_in_one_open_image() {
     let (status, _, errors) = run(&bench, "mount x y");
     assert_eq!(status, Some(1), "{errors}");
     assert!(errors.contains("run it outside"), "{errors}");
+    for command in ["cat host:", "cp /a/b/c host:"] {
+        let (status, _, errors) = run(&bench, command);
+        assert!(status == Some(2) && errors.contains("a path of the host is missing"), "{command}: {errors}");
+    }
     assert_eq!(run(&bench, "cd /a/b/c").0, Some(1));
     assert_eq!(run(&bench, "exit; cat /missing").0, Some(0));
     bench.must_be_clean("d.img");

@@ -115,6 +115,19 @@ fn keys_typed_ahead_are_the_next_commands() {
     assert!(shell.ends().0.success());
 }
 
+/// It ended the shell, and what followed the byte would have been a command.
+#[test]
+fn a_line_that_is_not_utf8_is_dropped() {
+    let bench = bench();
+    let mut shell = on_terminal(&bench, 80, &["shell", "d.img"]);
+    shell.shows("d.img:/> ");
+    shell.types(b"echo \xff", "not UTF-8");
+    shell.types("rm /src/file.txt\r", "d.img:/> ");
+    shell.types_until("cat /src/file.txt\r", "found the file", READY);
+    shell.types("exit\r", "");
+    assert!(shell.ends().0.success());
+}
+
 /// As GNU ls on a terminal of the same width.
 #[test]
 fn names_are_in_the_columns_of_gnu() {

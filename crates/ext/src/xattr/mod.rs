@@ -167,7 +167,7 @@ pub(crate) fn check_may_change(inode: &Inode, state: &InodeState, index: u8) -> 
     }
     if index == USER && !matches!(inode.kind(), FileKind::Regular | FileKind::Directory) {
         return Err(Error::NotPermitted(
-            "as it is neither a file nor a directory, and only these have user attributes",
+            "neither a regular file nor a directory, and no other kind has user attributes",
         ));
     }
     if matches!(index, ACL_ACCESS | ACL_DEFAULT) && inode.kind() == FileKind::Symlink {

@@ -245,6 +245,7 @@ impl<'a> Parser<'a> {
                 Test::Constant(true)
             }
             "-type" | "--type" | "-t" => Test::Kind(self.kinds(&word)?),
+            "-xtype" => Test::TargetKind(self.kinds(&word)?),
             "-size" | "--size" | "-S" => self.size(&word)?,
             "-empty" => Test::Empty,
             "-links" => Test::Links(self.number(&word)?),

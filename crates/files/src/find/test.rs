@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use diorite::{Attributes, FileKind, Filesystem, InodeNumber, Result, Timestamp, WalkEntry};
+use diorite::{Attributes, ErrorKind, FileKind, Filesystem, InodeNumber, Result, Timestamp, WalkEntry};
 use regex::bytes::Regex;
 
 use crate::pattern::Pattern;
@@ -20,6 +20,8 @@ pub(super) enum Test {
     /// The target of a symbolic link.
     LinkTarget(Pattern),
     Kind(Vec<FileKind>),
+    /// The kind of the file that a symbolic link leads to, if there is one.
+    TargetKind(Vec<FileKind>),
     /// The size, rounded up to units of these bytes.
     Size {
         number: Number,
@@ -137,6 +139,7 @@ impl Test {
                     && pattern.fits(&filesystem.node(attributes()?.inode)?.read_link()?)
             }
             Self::Kind(kinds) => kinds.contains(&found.kind),
+            Self::TargetKind(kinds) => kinds.contains(&target_kind(filesystem, found)?),
             Self::Size { number, unit } => number.fits(attributes()?.size.div_ceil(*unit)),
             Self::Links(number) => number.fits(attributes()?.links.into()),
             Self::Inode(number) => number.fits(attributes()?.inode.0.into()),
@@ -174,6 +177,17 @@ impl Test {
 
     /// An age in days.
     pub(super) const DAYS: i64 = SECONDS_OF_A_DAY;
+}
+
+fn target_kind(filesystem: &Filesystem, found: &WalkEntry) -> Result<FileKind> {
+    if found.kind != FileKind::Symlink {
+        return Ok(found.kind);
+    }
+    match filesystem.metadata(&found.path) {
+        Ok(target) => Ok(target.kind),
+        Err(error) if error.is_not_found() || error.kind() == ErrorKind::NotADirectory => Ok(found.kind),
+        Err(error) => Err(error),
+    }
 }
 
 fn is_empty(filesystem: &Filesystem, directory: InodeNumber) -> Result<bool> {

@@ -79,10 +79,13 @@ impl Terminal {
     }
 
     /// Type keys, and wait until the program shows `expected`. Returns the shown text.
-    pub(crate) fn types(&mut self, keys: &str, expected: &str) -> String {
+    pub(crate) fn types(&mut self, keys: impl AsRef<[u8]>, expected: &str) -> String {
         self.shown().text.clear();
-        self.keyboard.write_all(keys.as_bytes()).expect("the program reads");
-        self.wait(&format!("{keys:?}: no {expected:?}"), |shown| shown.text.contains(expected))
+        let keys = keys.as_ref();
+        self.keyboard.write_all(keys).expect("the program reads");
+        self.wait(&format!("{:?}: no {expected:?}", keys.escape_ascii()), |shown| {
+            shown.text.contains(expected)
+        })
     }
 
     /// Type keys, and wait until the program shows `expected` and later `last`. Returns the shown text.

@@ -62,6 +62,9 @@ fn changes_are_those_of_gnu() {
     ] {
         twins.must_do_the_same(row);
     }
+    // The message was "cannot search".
+    let said = twins.0.fail("find d.img:/t/src -maxdepth 0 -delete", 1);
+    assert!(said.contains("d.img:/t/src: cannot remove: directory not empty"), "{said}");
     let deleted = |twins: &Twins| twins.image("find @ -delete").0;
     assert_eq!((deleted(&twins), twins.image("stat @").0), (Some(0), Some(1)));
     twins.0.must_be_clean("d.img");

@@ -23,6 +23,8 @@ fn flags_that_cannot_exist_say_why() {
         ("check -c d.img", "use e2fsck"),
         ("mkfs -c n.img 16M", "badblocks"),
         ("mkfs -S d.img", "from a backup"),
+        ("mkfs -q -f d.img", "use -F"),
+        ("chown 4294967295 d.img:/", "the largest is 4294967294"),
         ("sync -az d.img:/ d", "no data goes over a network"),
         ("find d.img:/ -exec cat {} ;", "cannot open files in an image"),
     ] {

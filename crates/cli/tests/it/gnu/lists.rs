@@ -79,6 +79,9 @@ fn parts_of_files_and_links_are_printed_as_by_gnu() {
         "readlink @/a.c",
         "readlink -n @/dangling",
         "readlink -z @/dangling",
+        "stat -c '[%10s][%05a][%+s][% s][%#a][%#f][%010s][%-010sx][%10F][%.2s][%.9s][%#010f][%5A]' @/a.c",
+        "stat -c '[%.3Y][%15.3Y][%-15.3Y][%.0Y][%3h][%-5Ux][%4u]' @/a.c @/src/deep/zero",
+        "stat --printf '%6s|%%|%-4a\\n' @/a.c @/b.C",
     ] {
         twins.must_print_the_same(row);
     }

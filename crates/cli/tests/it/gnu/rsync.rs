@@ -107,14 +107,15 @@ fn excluded_files_are_those_of_rsync() {
     assert_eq!(said, "");
 }
 
-/// A link or a file in place of a directory was an error without --delete.
+/// A link or a file in place of a directory was an error without --delete, and so was an empty directory in place of a file.
 #[test]
-fn a_directory_replaces_links_and_files_as_in_rsync() {
+fn directories_and_files_replace_each_other_as_in_rsync() {
     if is_missing("rsync") {
         return;
     }
     let bench = Bench::new();
-    let make = "mkdir -p s/l s/f d other; echo 1 > s/l/a; echo 2 > s/f/b; echo 9 > other/old; ln -s ../other d/l; echo 3 > d/f";
+    let make = "mkdir -p s/l s/f d other; echo 1 > s/l/a; echo 2 > s/f/b; echo 9 > other/old; ln -s ../other d/l; echo 3 > d/f; \
+                echo 5 > s/e; mkdir d/e";
     must(
         &bench,
         &format!(
