@@ -13,6 +13,7 @@ mod setup;
 mod skips;
 mod source;
 mod target;
+mod uncached;
 
 use std::process::{Command, ExitCode};
 
@@ -32,6 +33,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   torture SUITE [OPTION...]: power cuts and other long suites (`cargo xtask torture help`)
   mount   [--seconds N] [--seed N] [NAME...]: programs and databases on a mount, also with the daemon killed,
           over /dev/fuse and over io_uring (needs root)
+  uncached [NAME...]: programs under `diorite uncached`, in each of its ways: same bytes, same errors, same pages in the cache (needs root)
   guests  [virtiofs] [nfs] [arrays] [images]: a virtual machine that uses volumes by virtio-fs and NFS, makes arrays of MD and LVM2,
           and boots images of mkfs (needs root)
   load    diorite.load against the packages safetensors, gguf and numpy of PyPI, on whole and damaged files, and with torch
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         "bench-in" => bench::run_in(&std::env::args().skip(2).collect::<Vec<_>>()),
         "bench-databases" => bench::run_databases_in(&std::env::args().skip(2).collect::<Vec<_>>()),
         "mount" => mount::run(&std::env::args().skip(2).collect::<Vec<_>>()),
+        "uncached" => uncached::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "guests" => guests::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "load" => load::run(),
         "torture" => torture(&std::env::args().skip(2).collect::<Vec<_>>()),

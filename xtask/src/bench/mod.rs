@@ -8,6 +8,7 @@ mod databases;
 mod eight;
 mod everyday;
 mod load;
+mod host;
 mod measure;
 mod metadata;
 mod mounts;
@@ -57,6 +58,8 @@ const SUITES: &[(&str, Suite)] = &[
     ("tree", tree::run),
     ("everyday", everyday::run),
     ("load", load::run),
+    ("uncached", host::small_files),
+    ("host-copy", host::large_file),
     ("mount", mounts::on_disk),
     ("mount-tmpfs", mounts::on_tmpfs),
     ("databases", databases::run),

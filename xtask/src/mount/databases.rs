@@ -142,7 +142,7 @@ pub(crate) fn stop(server: Option<Child>) -> Result<(), String> {
 }
 
 /// Kill a server and all its child processes.
-fn end(server: Option<Child>) {
+pub(crate) fn end(server: Option<Child>) {
     let Some(mut server) = server else { return };
     let mut all = vec![server.id()];
     let mut at = 0;
