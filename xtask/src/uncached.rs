@@ -99,7 +99,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     }
     end(server);
     let _ = std::fs::remove_dir_all(&suite.directory);
+    let _ = std::fs::remove_dir_all(database_directory());
     if failed.is_empty() { Ok(()) } else { Err(format!("uncached: {} failed", failed.join(", "))) }
+}
+
+/// The directory of the database, which its user can reach.
+fn database_directory() -> PathBuf {
+    std::env::temp_dir().join(format!("diorite-uncached-{}", std::process::id()))
 }
 
 struct Suite {
@@ -138,8 +144,7 @@ impl Suite {
     }
 
     fn start_postgresql(&self) -> Result<Option<std::process::Child>, String> {
-        // Its user must reach the directory.
-        let at = std::env::temp_dir().join(format!("diorite-uncached-{}/volume", std::process::id()));
+        let at = database_directory().join("volume");
         std::fs::create_dir_all(&at).map_err(|error| format!("{}: {error}", at.display()))?;
         shell(&format!(
             "chmod 755 {0} {0}/.. && ln -s {0}/../socket {1}/socket",
