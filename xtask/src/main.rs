@@ -3,6 +3,7 @@
 mod bench;
 mod command;
 mod guests;
+mod hosts;
 mod layers;
 mod lines;
 mod load;
@@ -37,6 +38,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   guests  [virtiofs] [nfs] [arrays] [images]: a virtual machine that uses volumes by virtio-fs and NFS, makes arrays of MD and LVM2,
           and boots images of mkfs (needs root)
   load    diorite.load against the packages safetensors, gguf and numpy of PyPI, on whole and damaged files, and with torch
+  hosts   [--cases N] [--seed N] [NAME...]: files of the host on ext4, XFS, Btrfs, tmpfs, overlayfs and a FUSE mount (needs root)
   fuzz    [--seconds N] [--seed FIRST_CASE] [--case N]: hostile images, with a limit of memory
 ";
 
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         "uncached" => uncached::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "guests" => guests::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "load" => load::run(),
+        "hosts" => hosts::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "torture" => torture(&std::env::args().skip(2).collect::<Vec<_>>()),
         "fuzz" => fuzz(&std::env::args().skip(2).collect::<Vec<_>>()),
         "help" | "--help" | "-h" => {

@@ -78,6 +78,17 @@ const GUEST_TOOLS: &[Tool] = &[
     Tool { program: "mdadm", package: "mdadm" },
 ];
 
+/// Programs of `cargo xtask hosts` only.
+const HOST_TOOLS: &[Tool] = &[
+    Tool { program: "mkfs.xfs", package: "xfsprogs" },
+    Tool { program: "mkfs.btrfs", package: "btrfs-progs" },
+];
+
+/// As [`install_packages`], with the packages of `cargo xtask hosts`.
+pub(crate) fn install_host_packages() -> Result<(), String> {
+    install(TOOLS.iter().chain(HOST_TOOLS))
+}
+
 /// As [`install_packages`], with the packages of `cargo xtask guests`.
 pub(crate) fn install_guest_packages() -> Result<(), String> {
     install(TOOLS.iter().chain(GUEST_TOOLS))

@@ -33,6 +33,8 @@ pub enum Rank {
     // Handles and threads (`diorite`).
     /// Position of a handle: across I/O, for a read or write at it.
     FilePosition,
+    /// An open or the last close of one file of the host: across I/O.
+    HostOpen,
     /// Join handle of a thread of a volume: until the thread has ended.
     ServiceThread,
     /// Whether the MMP heartbeat ends.
@@ -137,6 +139,8 @@ pub enum Rank {
     PageIndex,
     /// Held ranges of a file, and their waiters.
     RangeLists,
+    /// A transfer of a position that reads ahead.
+    AheadPiece,
     /// Jobs of read-ahead and write-back.
     WorkerState,
 

@@ -709,11 +709,31 @@ int diorite_file_open(diorite_filesystem *filesystem,
 /*
  * As diorite_file_open, for a file of the host's filesystem. It uses this library's page cache
  * instead of the host's, or with O_DIRECT none. A new file has the permissions 0666 without the
- * umask. Concurrent writes of other programs, or through another open of the file, are not visible.
+ * umask. All opens of a process on one file, by any name, share one content. A write of another
+ * program is seen by direct reads, and by cached reads after the next open.
  */
 int diorite_host_open(const char *path,
                       int flags,
                       diorite_file **file);
+
+/*
+ * As diorite_host_open, without a cache. Data goes to the disk by direct I/O, if the host's
+ * filesystem has it, and transfers of any alignment are accepted. Calls of diorite_read and
+ * diorite_write that follow each other have readahead and write-behind. diorite_file_close reports
+ * data that could not be written.
+ */
+int diorite_host_open_uncached(const char *path,
+                               int flags,
+                               diorite_file **file);
+
+/*
+ * Get the reason why direct transfers of a host file go through the host's page cache: its
+ * filesystem refuses direct I/O. Text and result are as for diorite_read_only_reason; 0 if
+ * transfers bypass the host's page cache, and for other files.
+ */
+int64_t diorite_direct_refusal(diorite_file *file,
+                               char *text,
+                               size_t size);
 
 /*
  * Open a whole device, an image or a part of one as a file of fixed size. target is a name as for

@@ -13,12 +13,12 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
 use diorite::{
-    DirectIo, Error, Extent, ExtentKind, File, HostFile, IoFlags, OpenOptions, RawFile, Unaligned,
+    DirectIo, Error, Extent, ExtentKind, File, HostCache, HostFile, IoFlags, OpenOptions, RawFile, Unaligned,
 };
 
 use crate::boundary::{
-    Outcome, as_text, bytes, bytes_mut, check_range, close, count, handle, invalid, open, output, path_of,
-    status, string,
+    Outcome, as_text, bytes, bytes_mut, check_range, close, count, give_text, handle, invalid, open, output,
+    path_of, status, string,
 };
 use crate::error::Failure;
 use crate::filesystem::{diorite_counters, diorite_filesystem, direct_io};
@@ -121,8 +121,8 @@ pub unsafe extern "C" fn diorite_file_open(
 }
 
 /// As `diorite_file_open`, for a file of the host's filesystem. It uses this library's page cache instead of the host's, or with O_DIRECT none.
-/// A new file has the permissions 0666 without the umask. Concurrent writes of other programs, or through another open of the file, are not
-/// visible.
+/// A new file has the permissions 0666 without the umask. All opens of a process on one file, by any name, share one content. A write of another
+/// program is seen by direct reads, and by cached reads after the next open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_host_open(
     path: *const c_char,
@@ -135,6 +135,39 @@ pub unsafe extern "C" fn diorite_host_open(
             let options = flags.apply_creating(HostFile::options());
             flags.opened(options.open(path_of!(path))?)
         })
+    })
+}
+
+/// As `diorite_host_open`, without a cache. Data goes to the disk by direct I/O, if the host's filesystem has it, and transfers of any
+/// alignment are accepted. Calls of `diorite_read` and `diorite_write` that follow each other have readahead and write-behind.
+/// `diorite_file_close` reports data that could not be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_host_open_uncached(
+    path: *const c_char,
+    flags: c_int,
+    file: *mut *mut diorite_file,
+) -> c_int {
+    status(|| {
+        open(output!(file), || {
+            let flags = Flags::of(flags)?;
+            let options = flags.apply_creating(HostFile::options()).cache(HostCache::None);
+            flags.opened(options.open(path_of!(path))?)
+        })
+    })
+}
+
+/// Get the reason why direct transfers of a host file go through the host's page cache: its filesystem refuses direct I/O. Text and result are as
+/// for diorite_read_only_reason; 0 if transfers bypass the host's page cache, and for other files.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_direct_refusal(
+    file: *mut diorite_file,
+    text: *mut c_char,
+    size: usize,
+) -> i64 {
+    count(|| {
+        // SAFETY: `size` bytes that nothing else uses (the crate's safety policy).
+        let memory = unsafe { bytes_mut(text.cast(), size) }?;
+        Ok(give_text(handle!(file).file.direct_refusal().unwrap_or(""), memory))
     })
 }
 

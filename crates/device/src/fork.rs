@@ -12,21 +12,37 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 pub use diorite_block::forks;
 
-/// A value of each process: a child starts with a new one.
-pub(crate) struct OfProcess<T>(AtomicPtr<Made<T>>);
+/// A value of each process, for a `static`: a forked child starts with a new one.
+///
+/// ```
+/// use std::sync::Mutex;
+/// use diorite_device::OfProcess;
+///
+/// static CALLS: OfProcess<Mutex<u32>> = OfProcess::new();
+/// *CALLS.get().lock().unwrap() += 1;
+/// ```
+pub struct OfProcess<T>(AtomicPtr<Made<T>>);
 
 struct Made<T> {
     forks: u64,
     value: T,
 }
 
+impl<T> std::fmt::Debug for OfProcess<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OfProcess").finish_non_exhaustive()
+    }
+}
+
 impl<T: Default + Send + Sync> OfProcess<T> {
-    pub(crate) const fn new() -> Self {
+    /// No value yet.
+    #[expect(clippy::new_without_default, reason = "for statics")]
+    pub const fn new() -> Self {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
     /// The value of this process.
-    pub(crate) fn get(&self) -> &T {
+    pub fn get(&self) -> &T {
         let forks = forks();
         let found = self.0.load(Ordering::Acquire);
         // SAFETY: null, or made below and never freed.

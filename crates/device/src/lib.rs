@@ -21,7 +21,7 @@ mod sys;
 mod transfers;
 
 pub use error::{LockHolder, OpenError};
-pub use fork::forks;
+pub use fork::{OfProcess, forks};
 pub use joined::{JoinedDevice, common_geometry, execute_on_each};
 pub use memory::buffer::{AlignedBuf, read_unaligned};
 pub use memory::buffers::{RegisteredBuf, RegisteredBuffers};
@@ -29,6 +29,7 @@ pub use memory::mapping::FileMapping;
 pub use memory::parts::{MemoryPart, MemoryParts, SharedMemory};
 pub use memory::registered::RegisteredMemory;
 pub use open::file::FileDevice;
+pub use open::shared::{FileIdentity, FileVersion, SharedOpen};
 pub use options::{Access, Backend, Create, DirectIo, Growth, OpenOptions, Polling, Sharing};
 pub use partition::PartitionDevice;
 pub use partition::table::{Partition, PartitionKind, has_partitions, partitions};

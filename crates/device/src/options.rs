@@ -55,7 +55,7 @@ pub enum Growth {
     /// The file is a disk: offsets beyond its end are out of range.
     #[default]
     Fixed,
-    /// A write beyond the end extends the file, a read leaves the memory beyond the end unchanged, and `Create` sets no size.
+    /// A write beyond the end extends the file, a read zeroes the memory beyond the end, and `Create` sets no size.
     Free,
 }
 

@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
+use diorite_block::Access;
 use rustix::fs::{AtFlags, StatxFlags};
 
 const BLKROGET: libc::Ioctl = 0x125e;
@@ -25,12 +26,21 @@ pub(crate) enum DirectAlignment {
     Supported { memory: u32, offset: u32 },
 }
 
-/// Ask for a file's alignment of direct I/O.
-pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> DirectAlignment {
-    let result = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+/// Ask for a file's alignment of direct I/O. Reads may have a finer one than writes (`STATX_DIO_READ_ALIGN`, Linux 6.16): a write to shared
+/// blocks of XFS replaces whole blocks.
+pub(crate) fn direct_alignment(fd: BorrowedFd<'_>, access: Access) -> DirectAlignment {
+    /// `STATX_DIO_READ_ALIGN`.
+    const READ_ALIGN: StatxFlags = StatxFlags::from_bits_retain(0x2_0000);
+    let result = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN | READ_ALIGN);
     let answer = result.ok().filter(|statx| statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
     let Some(statx) = answer else { return DirectAlignment::Unknown };
-    match (statx.stx_dio_mem_align, statx.stx_dio_offset_align) {
+    let has_read_align = statx.stx_mask & READ_ALIGN.bits() != 0 && statx.stx_dio_read_offset_align != 0;
+    let offset = if access == Access::ReadOnly && has_read_align {
+        statx.stx_dio_read_offset_align
+    } else {
+        statx.stx_dio_offset_align
+    };
+    match (statx.stx_dio_mem_align, offset) {
         (0, _) | (_, 0) => DirectAlignment::Refused,
         (memory, offset) if memory.is_power_of_two() && offset.is_power_of_two() => {
             DirectAlignment::Supported { memory, offset }

@@ -58,7 +58,7 @@ pub use diorite_scheduler::SchedulerKind;
 pub use error::{AlignedPart, Error, ErrorKind, FoundContent, Result, StackError};
 pub use handle::async_queue::{AsyncQueue, Driver, Transfer};
 pub use handle::file::{Alignment, File};
-pub use handle::host::HostFile;
+pub use handle::host::{HostCache, HostFile};
 pub use handle::options::{Creates, OpenOptions, Unaligned};
 pub use handle::queue::{DirectQueue, Finished, SubmitError, TransferMemory};
 pub use handle::raw::RawFile;

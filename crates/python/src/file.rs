@@ -4,7 +4,7 @@
 
 use std::io::{Read, Seek, SeekFrom, Write};
 
-use diorite::{DirectIo, Error, File};
+use diorite::{DirectIo, Error, File, Unaligned};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -41,8 +41,8 @@ impl Handle {
         self.file.call(py, act)
     }
 
-    /// Up to `size` bytes from `offset` on, as `read` stores them. A direct read needs aligned memory, so its result is copied into the
-    /// `bytes` object.
+    /// Up to `size` bytes from `offset` on, as `read` stores them. Where a direct read needs aligned memory, its result is copied into
+    /// the `bytes` object.
     fn bytes<'py>(
         &self,
         py: Python<'py>,
@@ -51,8 +51,9 @@ impl Handle {
         read: impl FnOnce(&File, &mut [u8]) -> diorite::Result<usize> + Send,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let available = self.available(py, offset, size)?;
-        let is_direct = self.on(py, |file| Ok(file.direct_io() != DirectIo::Off))?;
-        if is_direct {
+        let needs_alignment = self
+            .on(py, |file| Ok(file.direct_io() != DirectIo::Off && file.unaligned() == Unaligned::Error))?;
+        if needs_alignment {
             let (memory, got) = self.on(py, |file| {
                 let whole = available.checked_next_multiple_of(file.alignment().offset as usize);
                 let mut memory = file.buffer(size.min(whole.unwrap_or(available)))?;
@@ -248,6 +249,10 @@ impl Handle {
             DirectIo::Preferred => "preferred".into_pyobject(py)?.into_any(),
             other => (other == DirectIo::Required).into_pyobject(py)?.to_owned().into_any(),
         })
+    }
+
+    fn direct_refusal(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.on(py, |file| Ok(file.direct_refusal().map(ToOwned::to_owned)))
     }
 
     fn set_direct(&self, py: Python<'_>, direct: Direct) -> PyResult<()> {

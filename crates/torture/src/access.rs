@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use diorite::{DirectIo, ErrorKind, Filesystem, OpenOptions, Unaligned};
+use diorite::{DirectIo, ErrorKind, Filesystem, HostCache, HostFile, OpenOptions, Unaligned};
 use diorite_block::sync;
 use diorite_sim::{Order, Simulation, WorldOptions};
 
@@ -21,6 +21,8 @@ pub(crate) enum Access {
     Cached,
     Direct,
     Bounced,
+    /// A host file without a cache: with readahead and write-behind at its position.
+    Streamed,
 }
 
 impl Access {
@@ -31,6 +33,16 @@ impl Access {
             .write(true)
             .direct(if self == Self::Cached { DirectIo::Off } else { DirectIo::Required })
             .unaligned(if self == Self::Bounced { Unaligned::Bounce } else { Unaligned::Error })
+    }
+
+    /// The same for a file of a filesystem that may have no direct I/O.
+    pub(crate) fn host_options(self) -> OpenOptions<HostFile> {
+        let options = self.options(HostFile::options()).create(true);
+        match self {
+            Self::Cached => options.cache(HostCache::Pages),
+            Self::Streamed => options.direct(DirectIo::Off).cache(HostCache::None),
+            Self::Direct | Self::Bounced => options.direct(DirectIo::Preferred),
+        }
     }
 }
 

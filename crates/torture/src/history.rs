@@ -2,6 +2,7 @@
 //!
 //! A case is a number. It runs in a simulation in shuffled order, or on real threads.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,6 +33,8 @@ pub struct Options {
     pub real_threads: bool,
     /// All volumes are full, and not a third of them.
     pub full: bool,
+    /// Files of the host in its directory for temporary files, in place of volumes; on real threads.
+    pub host: bool,
 }
 
 impl Default for Options {
@@ -39,7 +42,7 @@ impl Default for Options {
         let names =
             ["ext2-1k", "ext3-1k", "ext4-1k", "ext4-4k", "ext4-64k", "ext4-4k-inline", "ext4-4k-bigalloc"];
         let formats = names.iter().filter_map(|name| Format::by_name(name)).collect();
-        Self { formats, rounds: 12, real_threads: false, full: false }
+        Self { formats, rounds: 12, real_threads: false, full: false, host: false }
     }
 }
 
@@ -234,6 +237,9 @@ impl Caller {
     /// Several transfers in flight; each lasts from its submission until it is reaped.
     fn queue(&mut self) -> Outcome {
         let file = self.handles[1].clone();
+        if file.alignment().offset as usize > UNIT {
+            return Ok(());
+        }
         let mut queue: DirectQueue<AlignedBuf> = DirectQueue::new(3);
         let mut begun: Vec<(u64, Call)> = Vec::new();
         let mut done = Vec::new();
@@ -288,6 +294,9 @@ impl Caller {
 /// Run one case; an error describes the calls without an order.
 pub fn run(options: &Options, case: u64) -> Outcome<u64> {
     let mut random = Random::new(case ^ 0x4157);
+    if options.host {
+        return rounds_on_host(options.rounds, random).map_err(|what| format!("case {case} (host): {what}"));
+    }
     let format = random.pick(&options.formats);
     let full = random.one_in(3) || options.full;
     let threads = random.within(2..5) as usize;
@@ -334,11 +343,33 @@ fn rounds_on(
     Ok(calls)
 }
 
+/// Rounds on files of the host, each with handles that are opened for it, by two names.
+fn rounds_on_host(rounds: usize, mut random: Random) -> Outcome<u64> {
+    let directory =
+        tempfile::Builder::new().prefix("diorite-torture-").tempdir().map_err(|error| error.to_string())?;
+    let (path, other) = (directory.path().join("file"), directory.path().join("other"));
+    let mut calls = 0;
+    for round in 0..rounds {
+        let open = |access: Access, path: &Path| tell(access.host_options().open(path), "open");
+        let first = open(Access::Cached, &path)?;
+        let _ = std::fs::hard_link(&path, &other);
+        let handles = [first, open(Access::Direct, &other)?, open(Access::Streamed, &other)?];
+        let threads = random.within(2..5) as usize;
+        calls +=
+            round_with(&handles, threads, &mut random).map_err(|what| format!("round {round}: {what}"))?;
+    }
+    Ok(calls)
+}
+
 fn round_on(filesystem: &Filesystem, round: usize, threads: usize, random: &mut Random) -> Outcome<u64> {
     let path = format!("/file-{}", round % 3);
     let open =
         |access: Access| tell(access.options(filesystem.open_options()).create(true).open(&path), "open");
     let handles = [open(Access::Cached)?, open(Access::Direct)?, open(Access::Bounced)?];
+    round_with(&handles, threads, random)
+}
+
+fn round_with(handles: &[File], threads: usize, random: &mut Random) -> Outcome<u64> {
     handles[0].set_len(0).map_err(|error| format!("set_len: {error}"))?;
     let (clock, values) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(1)));
     let callers = (0..threads).map(|thread| {
@@ -366,8 +397,9 @@ fn round_on(filesystem: &Filesystem, round: usize, threads: usize, random: &mut 
         history.extend(entries);
     }
     let mut last = AlignedBuf::zeroed(UNITS as usize * 2 * UNIT, 4096);
-    let got =
-        handles[random.index(3)].read_at(&mut last, 0).map_err(|error| format!("last read: {error}"))?;
+    let got = handles[random.index(handles.len())]
+        .read_at(&mut last, 0)
+        .map_err(|error| format!("last read: {error}"))?;
     let now = clock.fetch_add(1, Ordering::SeqCst);
     let call = Call::Read { at: 0, len: UNITS as usize * 2, found: units_of(&last[..got])? };
     history.push(Entry { begin: now, end: now + 1, thread: threads, call });

@@ -15,11 +15,12 @@ const USAGE: &str = "usage: torture SUITE [--cases N] [--seed FIRST] [--case N] 
   crash   [--images N of each case] [--outside N] [--format NAME] [--megabytes N] [--real-threads 1] [--keep DIR]
           [--known CLASS,...: failures to pass over]: power cuts; N cases are images here
   faults  [--faults N of each case, in place of one at every transfer] [options of crash]: errors once and from then on; N cases are runs
-  model   [--calls N of each case]: every way in against a vector of bytes; N cases are calls
+  model   [--calls N of each case] [--host 1: files of the host in TMPDIR]: every way in against a vector of bytes; N cases are calls
   stack   [--calls N of each thread]: queues, streams, buffered and synchronous I/O, views, names and syncs together, under every
           scheduler, in a simulated world; N cases are worlds
   pool    processes that share a buffer pool are killed; N cases are kills
-  history [--rounds N of each case] [--real-threads 1] [--format NAME]: linearizability; N cases are calls
+  history [--rounds N of each case] [--real-threads 1] [--format NAME] [--host 1: files of the host in TMPDIR]: linearizability; N cases are
+          calls
 ";
 
 /// A case that takes longer is stalled: its threads' stacks are printed.
@@ -82,7 +83,7 @@ fn main() -> ExitCode {
             &arguments,
             "calls",
             || (),
-            |(), case| model::run(case, arguments.number("calls", 300) as usize),
+            |(), case| model::run_in(case, arguments.number("calls", 300) as usize, subjects(&arguments)),
         ),
         "stack" => campaign(
             &arguments,
@@ -115,6 +116,7 @@ fn main() -> ExitCode {
             options.rounds = arguments.number("rounds", options.rounds as u64) as usize;
             options.real_threads = arguments.number("real-threads", 0) != 0;
             options.formats = arguments.format().unwrap_or(options.formats);
+            options.host = subjects(&arguments) == model::Subjects::Host;
             campaign(&arguments, "calls", || (), |(), case| history::run(&options, case))
         }
         "help" | "--help" => {
@@ -126,6 +128,11 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// The files of the suites `model` and `history`.
+fn subjects(arguments: &Arguments) -> model::Subjects {
+    if arguments.number("host", 0) == 0 { model::Subjects::All } else { model::Subjects::Host }
 }
 
 /// Runs cases by number on several threads until so many units of work are done.

@@ -5,6 +5,7 @@
 //! resize, punch, allocate, moved ranges, reopening, tiny caches and volumes that are nearly full.
 
 mod flagged;
+mod positioned;
 mod queued;
 
 use std::io::{IoSlice, IoSliceMut};
@@ -12,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use diorite::mkfs::{MkfsOptions, mkfs};
-use diorite::{AlignedBuf, ErrorKind, File, Filesystem, FilesystemOptions, HostFile, OpenOptions, RawFile};
+use diorite::{AlignedBuf, ErrorKind, File, Filesystem, FilesystemOptions, OpenOptions, RawFile};
 use diorite_block::BlockDevice;
 
 use crate::access::{Access, Outcome, fill, tell};
@@ -86,12 +87,27 @@ struct Subject {
 
 /// Run one case of about `calls` calls; an error describes the difference.
 pub fn run(case: u64, calls: usize) -> Outcome<u64> {
+    run_in(case, calls, Subjects::All)
+}
+
+/// The files that are tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subjects {
+    /// Of volumes, of the host, and raw devices.
+    All,
+    /// Of the host, in its directory for temporary files.
+    Host,
+}
+
+/// As [`run`], on some files.
+pub fn run_in(case: u64, calls: usize, subjects: Subjects) -> Outcome<u64> {
     let mut random = Random::new(case ^ 0x0de1);
     let directory =
         tempfile::Builder::new().prefix("diorite-torture-").tempdir().map_err(|error| error.to_string())?;
     let format = random.pick(&FORMATS);
     let full = random.one_in(3);
-    let (place, block, label) = match random.below(10) {
+    let kind = if subjects == Subjects::Host { 0 } else { random.below(10) };
+    let (place, block, label) = match kind {
         0..2 => (FileLocation::Host(directory.path().join("file")), 4096, "host file".to_owned()),
         2 => (FileLocation::Raw(disk(marked(LARGEST), true, case)), 512, "raw device".to_owned()),
         _ => {
@@ -196,10 +212,12 @@ impl Subject {
                 self.handles = handles(filesystem, path, random)?;
             }
             FileLocation::Host(path) => {
-                // Only one handle may be open on it at a time.
-                let way = random.pick(&[Access::Cached, Access::Bounced]);
-                let options = options(way, HostFile::options(), random).create(true);
-                self.handles.push((way, tell(options.open(path), "open")?));
+                for way in [Access::Cached, Access::Streamed, Access::Bounced, Access::Direct] {
+                    let options = way.host_options().dsync(random.one_in(6));
+                    self.handles.push((way, tell(options.open(&*path), "open")?));
+                }
+                let first = random.index(self.handles.len());
+                self.handles.rotate_left(first);
             }
             FileLocation::Raw(device) => {
                 let way = random.pick(&[Access::Cached, Access::Direct, Access::Bounced]);
@@ -263,6 +281,7 @@ impl Subject {
             84..88 => self.settle(),
             88..91 => self.reopen(),
             91..94 => self.seek(),
+            94..97 => self.positioned(),
             _ => self.compare_all(),
         }
     }
@@ -458,7 +477,8 @@ impl Subject {
                 _ => file.drop_cached(0, u64::MAX),
             },
         };
-        tell(done, "sync or drop")
+        tell(done, "sync or drop")?;
+        self.compare_with_host()
     }
 
     /// A reported hole reads as zeros.

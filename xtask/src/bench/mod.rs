@@ -8,6 +8,7 @@ mod databases;
 mod eight;
 mod everyday;
 mod host;
+mod host_loop;
 mod load;
 mod measure;
 mod metadata;
@@ -60,6 +61,7 @@ const SUITES: &[(&str, Suite)] = &[
     ("load", load::run),
     ("uncached", host::small_files),
     ("host-copy", host::large_file),
+    ("host", host_loop::run),
     ("mount", mounts::on_disk),
     ("mount-tmpfs", mounts::on_tmpfs),
     ("databases", databases::run),

@@ -51,6 +51,40 @@ static void *work(void *argument)
     return NULL;
 }
 
+/* A plain loop without a cache, beside another handle on the same file. */
+static void uncached(const char *path)
+{
+    enum { STEP = 10007, STEPS = 300 };
+    static unsigned char piece[STEP], found[STEP];
+    char why[100];
+    diorite_file *writer, *reader;
+
+    OK(diorite_host_open_uncached(path, O_WRONLY | O_CREAT | O_TRUNC, &writer));
+    OK(diorite_host_open(path, O_RDONLY, &reader));
+    for (int step = 0; step < STEPS; step++) {
+        memset(piece, step, STEP);
+        IS(STEP, diorite_write(writer, piece, STEP));
+        IS(STEP, diorite_read(reader, found, STEP));
+        CHECK(memcmp(piece, found, STEP) == 0);
+    }
+    OK(diorite_file_close(reader));
+    OK(diorite_file_close(writer));
+    OK(diorite_host_open_uncached(path, O_RDONLY, &reader));
+    for (int step = 0; step < STEPS; step++) {
+        memset(piece, step, STEP);
+        IS(STEP, diorite_read(reader, found, STEP));
+        CHECK(memcmp(piece, found, STEP) == 0);
+    }
+    IS(0, diorite_read(reader, found, STEP));
+    FAILS(EBADF, "writing", diorite_write(reader, found, STEP));
+    CHECK(diorite_direct_refusal(reader, why, sizeof why) == (int64_t)strlen(why));
+    OK(diorite_file_close(reader));
+    OK(diorite_host_open_uncached("/proc/version", O_RDONLY, &reader));
+    CHECK(diorite_direct_refusal(reader, why, sizeof why) > 0 && strlen(why) > 0);
+    OK(diorite_file_close(reader));
+    FAILS(EINVAL, "direct I/O", diorite_host_open("/proc/version", O_RDONLY | O_DIRECT, &reader));
+}
+
 static void host_and_raw(const char *image, const char *path)
 {
     diorite_file *host, *raw;
@@ -96,5 +130,6 @@ int main(int argc, char **argv)
     OK(diorite_file_close(file));
     OK(diorite_filesystem_close(fs));
     host_and_raw(argv[1], argv[2]);
+    uncached(argv[2]);
     return 0;
 }

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::kind::Kind;
 use crate::error::{OpenError, os_error};
 use crate::memory::buffer::AlignedBuf;
-use crate::options::DirectIo;
+use crate::options::{Access, DirectIo};
 use crate::sys::{self, DirectAlignment};
 
 /// Larger block sizes are implausible.
@@ -31,36 +31,57 @@ pub(crate) struct Alignment {
     pub(crate) offset: u32,
 }
 
-/// Enable direct I/O according to the policy; none if it stays off.
+/// How a file is transferred.
+#[derive(Clone, Debug)]
+pub(crate) enum HostCache {
+    /// Past the host's page cache.
+    Bypassed(Alignment),
+    /// Through it: the caller wants it so.
+    Wanted,
+    /// Through it: direct I/O is refused, for this reason.
+    Refused(String),
+}
+
+impl HostCache {
+    pub(crate) fn alignment(&self) -> Option<Alignment> {
+        match self {
+            Self::Bypassed(alignment) => Some(*alignment),
+            Self::Wanted | Self::Refused(_) => None,
+        }
+    }
+}
+
+/// Enable direct I/O according to the policy. `transfers` are what the file is used for.
 pub(crate) fn make_direct(
     path: &Path,
     policy: DirectIo,
     fd: &OwnedFd,
     kind: Kind,
-) -> Result<Option<Alignment>, OpenError> {
+    transfers: Access,
+) -> Result<HostCache, OpenError> {
     if policy == DirectIo::Off {
-        return Ok(None);
+        return Ok(HostCache::Wanted);
     }
-    match try_direct(fd, kind) {
-        Ok(alignment) => Ok(Some(alignment)),
+    match try_direct(fd, kind, transfers) {
+        Ok(alignment) => Ok(HostCache::Bypassed(alignment)),
         Err(why) if policy == DirectIo::Required => {
             Err(OpenError::DirectRefused { path: path.to_owned(), why })
         }
-        Err(_) => {
+        Err(why) => {
             set_direct(fd, false).map_err(os_error(path, "turn direct I/O off"))?;
-            Ok(None)
+            Ok(HostCache::Refused(why))
         }
     }
 }
 
-fn set_direct(fd: &OwnedFd, on: bool) -> Result<(), Errno> {
+pub(crate) fn set_direct(fd: &OwnedFd, on: bool) -> Result<(), Errno> {
     let flags = rustix::fs::fcntl_getfl(fd)?;
     rustix::fs::fcntl_setfl(fd, if on { flags | OFlags::DIRECT } else { flags - OFlags::DIRECT })
 }
 
 /// Enable direct I/O and verify it by a read. The error is the reason in words.
-fn try_direct(fd: &OwnedFd, kind: Kind) -> Result<Alignment, String> {
-    let stated = sys::direct_alignment(fd.as_fd());
+fn try_direct(fd: &OwnedFd, kind: Kind, transfers: Access) -> Result<Alignment, String> {
+    let stated = sys::direct_alignment(fd.as_fd(), transfers);
     if stated == DirectAlignment::Refused {
         return Err(
             "the filesystem does not support it for this file (encrypted, compressed or journalled data?)"

@@ -12,17 +12,21 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use diorite_block::{Geometry, IoCounters, IoErrorKind, Op};
-use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
+use rustix::io::Errno;
 
+use super::Opened;
 use super::abilities::abilities;
+use super::direct::{HostCache, set_direct};
 use super::kind::Kind;
-use crate::error::OpenError;
+use super::shared::{FileVersion, SharedOpen};
+use crate::error::{OpenError, os_error};
 use crate::memory::buffer::AlignedBuf;
-use crate::options::{Backend, Growth, OpenOptions, Polling};
+use crate::options::{Access, Backend, DirectIo, Growth, OpenOptions, Polling};
 use crate::sys;
 
 /// Environment variables for options that the program leaves at `Auto`.
@@ -53,11 +57,13 @@ pub(crate) enum HostIo {
 #[derive(Debug)]
 pub struct FileDevice {
     fd: OwnedFd,
+    /// The same file, open for writing since another open joined ([`FileDevice::join`]).
+    writer: OnceLock<OwnedFd>,
     /// The backing file of a loop device, with the same lock.
     backing: Option<OwnedFd>,
     path: PathBuf,
     kind: Kind,
-    direct: bool,
+    host_cache: HostCache,
     growth: Growth,
     uses_ring: bool,
     host_io: HostIo,
@@ -80,13 +86,25 @@ impl FileDevice {
         let uses_ring = chooses_ring(path, options.backend)?;
         let polling = chooses_polling(options.polling)?;
         let opened = super::open(path, options)?;
-        let host_io = host_io(uses_ring && opened.direct, opened.fd.as_fd());
-        Ok(Arc::new(Self {
+        Ok(Self::of_opened(path, options, opened, uses_ring, polling))
+    }
+
+    fn of_opened(
+        path: &Path,
+        options: &OpenOptions,
+        opened: Opened,
+        uses_ring: bool,
+        polling: Polling,
+    ) -> Arc<Self> {
+        let is_direct = opened.host_cache.alignment().is_some();
+        let host_io = host_io(uses_ring && is_direct, opened.fd.as_fd());
+        Arc::new(Self {
             fd: opened.fd,
+            writer: OnceLock::new(),
             backing: opened.backing,
             path: path.to_owned(),
             kind: opened.kind,
-            direct: opened.direct,
+            host_cache: opened.host_cache,
             growth: options.growth,
             uses_ring,
             host_io,
@@ -95,12 +113,83 @@ impl FileDevice {
             locked_by: std::process::id(),
             geometry: opened.geometry,
             counters: IoCounters::default(),
-        }))
+        })
+    }
+
+    /// The device of a file that is open and has no device yet in this process.
+    ///
+    /// # Errors
+    /// As [`FileDevice::open`].
+    pub fn of_shared(file: SharedOpen) -> Result<Arc<Self>, OpenError> {
+        let SharedOpen { path, options, fd, made } = file;
+        let chosen = chooses_ring(&path, options.backend)
+            .and_then(|uses_ring| Ok((uses_ring, chooses_polling(options.polling)?)));
+        let (uses_ring, polling) = chosen.inspect_err(|_| super::remove_made(&path, made))?;
+        let opened = super::finish_made(&path, &options, fd, made)?;
+        Ok(Self::of_opened(&path, &options, opened, uses_ring, polling))
+    }
+
+    /// Another open of the same file in this process. The file becomes writable if that open is for writing, and is locked exclusively from
+    /// then on. All opens have one alignment.
+    ///
+    /// # Errors
+    /// Direct I/O is required and refused; another process has the file open; the error of the system.
+    pub fn join(&self, file: SharedOpen) -> Result<(), OpenError> {
+        let path = || file.path.clone();
+        if file.options.direct == DirectIo::Required
+            && let Some(why) = self.direct_refusal()
+        {
+            return Err(OpenError::DirectRefused { path: path(), why: why.to_owned() });
+        }
+        if file.options.access == Access::ReadOnly || self.is_writable() {
+            return Ok(());
+        }
+        self.lock_for_writing(&file)?;
+        if self.is_direct() {
+            set_direct(&file.fd, true).map_err(os_error(&file.path, "turn direct I/O on"))?;
+        }
+        // Another thread may have been faster.
+        let _ = self.writer.set(file.fd);
+        Ok(())
+    }
+
+    /// Exchange the reader's lock for a writer's.
+    fn lock_for_writing(&self, file: &SharedOpen) -> Result<(), OpenError> {
+        super::check_writable(&file.path, &file.fd, self.kind)?;
+        match rustix::fs::flock(&self.fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(()),
+            Err(Errno::WOULDBLOCK) => {
+                // A failed exchange may release the lock.
+                let _ = rustix::fs::flock(&self.fd, FlockOperation::NonBlockingLockShared);
+                let holder = super::lock_holder(&file.fd);
+                Err(OpenError::Locked { path: file.path.clone(), holder, used: "open" })
+            }
+            Err(errno) => Err(OpenError::NoLocks { path: file.path.clone(), source: errno.into() }),
+        }
+    }
+
+    /// Whether some open of it is for writing.
+    fn is_writable(&self) -> bool {
+        self.writer.get().is_some()
+            || rustix::fs::fcntl_getfl(&self.fd).is_ok_and(|flags| flags.contains(OFlags::RDWR))
+    }
+
+    /// The descriptor for reads and writes.
+    fn descriptor(&self) -> &OwnedFd {
+        self.writer.get().unwrap_or(&self.fd)
     }
 
     /// Whether transfers bypass the host's page cache.
     pub fn is_direct(&self) -> bool {
-        self.direct
+        matches!(self.host_cache, HostCache::Bypassed(_))
+    }
+
+    /// Why transfers do not bypass the host's page cache, although the options prefer that.
+    pub fn direct_refusal(&self) -> Option<&str> {
+        match &self.host_cache {
+            HostCache::Refused(why) => Some(why),
+            HostCache::Bypassed(_) | HostCache::Wanted => None,
+        }
     }
 
     /// The back end in use: [`Backend::IoUring`] or [`Backend::Threads`].
@@ -145,6 +234,22 @@ impl FileDevice {
         }
     }
 
+    /// The attributes of the open file, also after it was renamed or removed.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn metadata(&self) -> io::Result<std::fs::Metadata> {
+        std::fs::File::from(self.fd.try_clone()?).metadata()
+    }
+
+    /// The version of the file's content, as far as the host records it.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn version(&self) -> io::Result<FileVersion> {
+        Ok(FileVersion::of(&rustix::fs::fstat(&self.fd)?))
+    }
+
     /// Fail if the image was truncated since it was opened: a write past its new end would extend it again, with a hole in place of the
     /// rest of the filesystem. The check runs once in a tick of the coarse clock (up to 10 ms), because it costs half of a small
     /// write to memory. Before a flush it always runs ([`FileDevice::check_size`]).
@@ -181,7 +286,7 @@ impl FileDevice {
         if self.growth != Growth::Free || self.kind != Kind::File {
             return Err(io::Error::from(io::ErrorKind::Unsupported));
         }
-        Ok(rustix::fs::ftruncate(&self.fd, bytes)?)
+        Ok(rustix::fs::ftruncate(self.descriptor(), bytes)?)
     }
 
     /// Allocate blocks of the host's filesystem for a range of the file. Its size and content stay.
@@ -198,7 +303,7 @@ impl FileDevice {
     }
 
     pub(crate) fn raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
+        self.descriptor().as_raw_fd()
     }
 
     /// A transfer that stops inside a block of this size has reached the end of the file.
@@ -206,13 +311,13 @@ impl FileDevice {
         if self.growth == Growth::Free && self.kind == Kind::File {
             return GROWING;
         }
-        if self.direct { self.geometry.logical_block_size } else { 1 }
+        if self.is_direct() { self.geometry.logical_block_size } else { 1 }
     }
 
     /// Make all completed writes durable, in this thread.
     pub(crate) fn flush_now(&self) -> Result<(), IoErrorKind> {
         loop {
-            match rustix::fs::fdatasync(&self.fd) {
+            match rustix::fs::fdatasync(self.descriptor()) {
                 Err(rustix::io::Errno::INTR) => {}
                 result => return result.map_err(|errno| IoErrorKind::Device(errno.into())),
             }
@@ -247,14 +352,14 @@ impl FileDevice {
     fn is_unsupported(&self, error: &io::Error) -> bool {
         match error.raw_os_error() {
             Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY) => true,
-            Some(libc::EINVAL) => self.kind == Kind::BlockDevice && !self.direct,
+            Some(libc::EINVAL) => self.kind == Kind::BlockDevice && !self.is_direct(),
             _ => false,
         }
     }
 
     fn allocate(&self, flags: FallocateFlags, offset: u64, len: u64) -> io::Result<()> {
         loop {
-            match rustix::fs::fallocate(&self.fd, flags, offset, len) {
+            match rustix::fs::fallocate(self.descriptor(), flags, offset, len) {
                 Err(rustix::io::Errno::INTR) => {}
                 result => return result.map_err(io::Error::from),
             }
@@ -267,7 +372,7 @@ impl FileDevice {
         let zeros = AlignedBuf::try_zeroed(step as usize, alignment).map_err(IoErrorKind::Device)?;
         while len > 0 {
             let now = len.min(step) as usize;
-            let written = match rustix::io::pwrite(&self.fd, &zeros[..now], offset) {
+            let written = match rustix::io::pwrite(self.descriptor(), &zeros[..now], offset) {
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(errno) => return Err(IoErrorKind::Device(errno.into())),
                 Ok(0) => return Err(IoErrorKind::Short { done: 0 }),

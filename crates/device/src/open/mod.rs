@@ -15,6 +15,7 @@ pub(crate) mod file;
 mod kind;
 mod lock_holder;
 mod loop_holder;
+pub(crate) mod shared;
 mod sysfs;
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,7 +26,7 @@ use diorite_block::Geometry;
 use rustix::fs::{FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
-use self::direct::{Alignment, make_direct};
+use self::direct::{Alignment, HostCache, make_direct};
 use self::kind::Kind;
 use self::lock_holder::lock_holder;
 use self::loop_holder::{backing_file, busy_loop_device};
@@ -52,19 +53,26 @@ pub(crate) struct Opened {
     /// The backing file of a loop device, locked as long as it is open.
     pub(crate) backing: Option<OwnedFd>,
     pub(crate) kind: Kind,
-    pub(crate) direct: bool,
+    pub(crate) host_cache: HostCache,
     pub(crate) geometry: Geometry,
 }
 
 /// See the module's head.
 pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
     let (fd, made) = open_or_make(path, options)?;
-    finish(path, options, fd).inspect_err(|_| {
-        if made {
-            // If the removal fails too, the first error is reported.
-            let _ = rustix::fs::unlink(path);
-        }
-    })
+    finish_made(path, options, fd, made)
+}
+
+/// Finish an open. A file that was created for it is removed if that fails.
+fn finish_made(path: &Path, options: &OpenOptions, fd: OwnedFd, made: bool) -> Result<Opened, OpenError> {
+    finish(path, options, fd).inspect_err(|_| remove_made(path, made))
+}
+
+fn remove_made(path: &Path, made: bool) {
+    if made {
+        // If the removal fails too, the first error is reported.
+        let _ = rustix::fs::unlink(path);
+    }
 }
 
 fn finish(path: &Path, options: &OpenOptions, fd: OwnedFd) -> Result<Opened, OpenError> {
@@ -78,9 +86,11 @@ fn finish(path: &Path, options: &OpenOptions, fd: OwnedFd) -> Result<Opened, Ope
         check_writable(path, &fd, kind)?;
     }
     let bytes = size(path, options, &fd, kind)?;
-    let alignment = make_direct(path, options.direct, &fd, kind)?;
-    let geometry = geometry(path, options, &fd, kind, bytes, alignment)?;
-    Ok(Opened { fd, backing, kind, direct: alignment.is_some(), geometry })
+    // A file that may grow can be opened for writing later (`FileDevice::join`).
+    let transfers = if options.growth == Growth::Free { Access::ReadWrite } else { options.access };
+    let host_cache = make_direct(path, options.direct, &fd, kind, transfers)?;
+    let geometry = geometry(path, options, &fd, kind, bytes, host_cache.alignment())?;
+    Ok(Opened { fd, backing, kind, host_cache, geometry })
 }
 
 fn open_or_make(path: &Path, options: &OpenOptions) -> Result<(OwnedFd, bool), OpenError> {
@@ -91,7 +101,7 @@ fn open_or_make(path: &Path, options: &OpenOptions) -> Result<(OwnedFd, bool), O
     let flags = access | OFlags::CLOEXEC | OFlags::NOCTTY;
     let error = |errno: Errno| open_error(path, options.access, errno);
     if options.create != Create::Never && options.access == Access::ReadWrite {
-        let mode = Mode::from_raw_mode(0o644);
+        let mode = Mode::from_raw_mode(if options.growth == Growth::Free { 0o666 } else { 0o644 });
         match rustix::fs::open(path, flags | OFlags::CREATE | OFlags::EXCL, mode) {
             Ok(fd) => return Ok((fd, true)),
             Err(Errno::EXIST) if matches!(options.create, Create::Sized(_)) => {}
@@ -277,7 +287,8 @@ fn geometry(
     if capacity_bytes == 0 {
         return Err(OpenError::TooSmall { path: path.to_owned(), bytes, block: logical_block_size });
     }
-    let read_only = options.access == Access::ReadOnly;
+    let read_only =
+        options.access == Access::ReadOnly && (options.growth == Growth::Fixed || kind == Kind::BlockDevice);
     let file = Geometry {
         capacity_bytes,
         logical_block_size,

@@ -66,6 +66,14 @@ impl Segments {
         }
         *self = Self::Owned(rest);
     }
+
+    /// Zero the memory of a read, which is lent to the transfer.
+    fn zero(&mut self) {
+        for segment in self.as_slice() {
+            // SAFETY: promised to the constructors of transfers: the memory of a read is valid and lent to it alone.
+            unsafe { std::ptr::write_bytes(segment.iov_base.cast::<u8>(), 0, segment.iov_len) };
+        }
+    }
 }
 
 /// The state of a transfer after a result.
@@ -226,8 +234,10 @@ impl RawTransfer {
             return Step::Done;
         }
         if self.granularity == GROWING {
-            // A read ends at the end of a growing file. The reader knows the size.
+            // A read ends at the end of a growing file. Another process may have cut it since the reader knew its size.
             if self.direction == Direction::Read && (moved == 0 || !self.done.is_multiple_of(512)) {
+                self.segments.advance(moved as usize);
+                self.segments.zero();
                 return Step::Done;
             }
         } else if moved == 0 || !self.done.is_multiple_of(u64::from(self.granularity)) {
@@ -302,9 +312,18 @@ mod tests {
 
     #[test]
     fn end_of_a_growing_file_ends_a_read() {
-        assert!(matches!(transfer(8192, GROWING).record(0), Step::Done));
-        assert!(matches!(transfer(8192, GROWING).record(700), Step::Done));
-        assert!(matches!(transfer(8192, GROWING).record(1024), Step::Again));
+        for (results, read) in [(&[0_i64][..], 0), (&[700], 700), (&[1024, 0], 1024), (&[1024, 300], 1324)] {
+            let mut memory = vec![7; 8192];
+            // SAFETY: the memory outlives the transfer, and no other thread touches it.
+            let mut transfer = unsafe {
+                RawTransfer::from_range(Direction::Read, 4096, memory.as_mut_ptr(), memory.len(), GROWING)
+            };
+            let (last, before) = results.split_last().expect("a result");
+            assert!(before.iter().all(|result| matches!(transfer.record(*result), Step::Again)));
+            assert!(matches!(transfer.record(*last), Step::Done));
+            assert!(memory[..read].iter().all(|byte| *byte == 7), "read bytes stay");
+            assert!(memory[read..].iter().all(|byte| *byte == 0), "no old bytes after the end");
+        }
     }
 
     #[test]

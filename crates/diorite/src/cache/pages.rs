@@ -386,6 +386,16 @@ impl Pages {
         found
     }
 
+    /// The clean pages.
+    pub(crate) fn clean(&self) -> Vec<(u64, FrameId)> {
+        let index = self.index.read();
+        let pages = index.iter().flat_map(|(number, chunk)| {
+            ones(chunk.present & !chunk.dirty)
+                .map(move |at| (number * CHUNK + at, chunk.pages[at as usize].frame))
+        });
+        pages.collect()
+    }
+
     /// Evict one page, if it can be evicted.
     pub(crate) fn evict(&self, page: u64, frame: FrameId, arena: &Arena) -> bool {
         let mut index = self.index.write();

@@ -34,6 +34,36 @@ thread_local! {
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Work of a readahead thread.
+enum Job {
+    /// Pages of a cache.
+    Pages(Arc<FileCache>, Ahead),
+    /// A transfer into memory of its own. A job that is not run is dropped.
+    Transfer(Box<dyn FnOnce() + Send>),
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.pages() == 0 { "Transfer" } else { "Pages" })
+    }
+}
+
+impl Job {
+    fn pages(&self) -> usize {
+        match self {
+            Self::Pages(_, ahead) => ahead.len(),
+            Self::Transfer(_) => 0,
+        }
+    }
+
+    fn run(self) {
+        match self {
+            Self::Pages(file, ahead) => file.read_ahead(&ahead),
+            Self::Transfer(transfer) => transfer(),
+        }
+    }
+}
+
 /// See the module's head.
 #[derive(Debug)]
 pub(crate) struct Workers {
@@ -57,7 +87,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     stop: bool,
-    jobs: VecDeque<(Arc<FileCache>, Ahead, IoOwner)>,
+    jobs: VecDeque<(Job, IoOwner)>,
     /// Readahead threads, and those of them that wait for a job.
     readers: usize,
     idle_readers: usize,
@@ -104,25 +134,38 @@ impl Workers {
     /// Read pages ahead in the background, each piece by a thread of its own if possible, charged to the reader.
     pub(crate) fn read_ahead(&self, file: &Arc<FileCache>, pieces: impl Iterator<Item = Ahead>) {
         self.leave_parent();
-        let owner = IoOwner::current();
         for ahead in pieces {
-            let mut state = self.shared.state.lock();
-            if state.stop || state.jobs.len() >= JOBS_MAX {
+            if !self.push(Job::Pages(Arc::clone(file), ahead)) {
                 return;
             }
-            self.shared.pages_ahead.fetch_add(ahead.len(), Ordering::Relaxed);
-            state.jobs.push_back((Arc::clone(file), ahead, owner));
-            let needs_thread = state.idle_readers < state.jobs.len() && state.readers < READERS;
-            state.readers += usize::from(needs_thread);
-            drop(state);
-            if needs_thread {
-                let shared = Arc::clone(&self.shared);
-                if !self.start("diorite-read-ahead", move || shared.run_read_ahead()) {
-                    self.shared.lose_reader();
-                }
-            }
-            self.shared.read_ahead.notify_one();
         }
+    }
+
+    /// Run a transfer in the background, charged to the caller. It is dropped where that is not possible.
+    pub(crate) fn run(&self, transfer: Box<dyn FnOnce() + Send>) {
+        self.leave_parent();
+        self.push(Job::Transfer(transfer));
+    }
+
+    /// Returns whether there is space for the job.
+    fn push(&self, job: Job) -> bool {
+        let mut state = self.shared.state.lock();
+        if state.stop || state.jobs.len() >= JOBS_MAX {
+            return false;
+        }
+        self.shared.pages_ahead.fetch_add(job.pages(), Ordering::Relaxed);
+        state.jobs.push_back((job, IoOwner::current()));
+        let needs_thread = state.idle_readers < state.jobs.len() && state.readers < READERS;
+        state.readers += usize::from(needs_thread);
+        drop(state);
+        if needs_thread {
+            let shared = Arc::clone(&self.shared);
+            if !self.start("diorite-read-ahead", move || shared.run_read_ahead()) {
+                self.shared.lose_reader();
+            }
+        }
+        self.shared.read_ahead.notify_one();
+        true
     }
 
     /// Pages that wait to be read ahead or are being read.
@@ -190,19 +233,20 @@ impl Shared {
         }
         let jobs = std::mem::take(&mut state.jobs);
         drop(state);
-        let pages = jobs.iter().map(|(_, ahead, _)| ahead.len()).sum();
+        let pages = jobs.iter().map(|(job, _)| job.pages()).sum();
         self.pages_ahead.fetch_sub(pages, Ordering::Relaxed);
     }
 
     fn run_read_ahead(&self) {
         let mut state = self.state.lock();
         while !state.stop {
-            if let Some((file, ahead, owner)) = state.jobs.pop_front() {
+            if let Some((job, owner)) = state.jobs.pop_front() {
                 drop(state);
                 let charged = owner.enter();
-                file.read_ahead(&ahead);
-                self.pages_ahead.fetch_sub(ahead.len(), Ordering::Relaxed);
-                drop((file, charged));
+                let pages = job.pages();
+                job.run();
+                self.pages_ahead.fetch_sub(pages, Ordering::Relaxed);
+                drop(charged);
                 state = self.state.lock();
             } else {
                 state.idle_readers += 1;

@@ -83,6 +83,15 @@ impl Content {
         self.cache.drop_clean();
     }
 
+    /// Drop the clean pages, which another program may have changed. Pages in use at this moment stay where a range of the file is locked.
+    pub(crate) fn drop_clean_if_free(&self) {
+        if let Some(_range) = self.store.ranges.try_exclusive(0..u64::MAX) {
+            self.cache.drop_clean();
+        } else {
+            self.cache.evict_clean();
+        }
+    }
+
     /// Move content that is stored in the inode (`inline_data`) to blocks, before it is written. The caller has the range exclusively.
     fn move_out_of_inode(&self) -> Result<()> {
         if self.store.may_be_inline() {

@@ -89,6 +89,23 @@ impl Content {
         Ok(())
     }
 
+    /// Another program has changed the recorded size. The caller has recorded the new one, and has everything after the smaller size exclusively.
+    pub(crate) fn adopt_size(&self, old: u64, new: u64) -> Result<()> {
+        self.store.forget_end();
+        if new > old {
+            self.cache.drop_clean_in(old / PAGE_SIZE..u64::MAX);
+            self.store.grow(new);
+            return Ok(());
+        }
+        if !new.is_multiple_of(PAGE_SIZE) {
+            PinnedPages::own_cached(&self.cache, new / PAGE_SIZE)?;
+        }
+        self.store.set_size(new);
+        self.cache.drop_pages(new.div_ceil(PAGE_SIZE)..u64::MAX);
+        self.cache.zero_tail(new);
+        Ok(())
+    }
+
     /// Make a range read as zeros, and free its whole blocks.
     pub(crate) fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
         let end = offset.saturating_add(len).min(self.store.map.max_size());

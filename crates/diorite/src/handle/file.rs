@@ -1,13 +1,13 @@
 //! An open file: a content, the options it was opened with, and a position.
 //!
-//! Where it sits: the handle that users hold. `read_write.rs` chooses between direct, bounced and cached transfers;
-//! everything else is in the content.
+//! Where it sits: the handle that users hold. `read_write.rs` chooses between direct, bounced and cached transfers, `position/` has
+//! the calls at the position; everything else is in the content.
 //!
 //! Interface: all operations take `&self`, may run in many threads at once, and take effect one after the other where their
 //! ranges overlap. Clones share the position, as `dup(2)` does.
 
 use std::fmt;
-use std::io::{self, IoSlice, IoSliceMut, SeekFrom};
+use std::io::{IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,6 +19,7 @@ use crate::content::shift::Shift;
 use crate::content::write::{Position, Written, len_of};
 use crate::content::{BeyondEnd, Content, ReadAhead};
 use crate::handle::options::Opening;
+use crate::handle::position::FilePosition;
 use crate::handle::read_write::DirectSwitch;
 use crate::store::durable::Durable;
 use crate::store::map::SyncKind;
@@ -57,6 +58,21 @@ pub(crate) trait FileOwner: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// Take over a size that another program has set. Returns whether there was one.
+    fn check_size(&self) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Why direct I/O goes through the host's page cache.
+    fn direct_refusal(&self) -> Option<&str> {
+        None
+    }
+
+    /// Whether unaligned direct reads and writes at the position of a handle have readahead and write-behind.
+    fn streams(&self) -> bool {
+        false
+    }
+
     /// The kind of direct I/O that the file gets.
     fn direct_io(&self, wanted: DirectIo) -> Result<DirectIo> {
         Ok(wanted)
@@ -69,7 +85,7 @@ pub(crate) struct Handle {
     pub(crate) owner: Box<dyn FileOwner>,
     pub(crate) options: Opening,
     pub(crate) direct: DirectSwitch,
-    position: Mutex<u64>,
+    pub(super) position: Mutex<FilePosition>,
     ahead: ReadAhead,
     uncached: ReadAhead,
     path: Option<PathBuf>,
@@ -112,7 +128,7 @@ impl File {
             owner,
             direct: DirectSwitch::new(options.direct, options.unaligned),
             options,
-            position: Mutex::ranked(Rank::FilePosition, 0),
+            position: Mutex::ranked(Rank::FilePosition, FilePosition::default()),
             ahead: ReadAhead::default(),
             uncached: ReadAhead::uncached(),
             path,
@@ -131,6 +147,24 @@ impl File {
     /// The path that it was opened with, if it was opened by path.
     pub fn path(&self) -> Option<&Path> {
         self.handle.path.as_deref()
+    }
+
+    /// Why direct transfers of a host file go through the host's page cache: its filesystem refuses direct I/O. `None` if they bypass it, and
+    /// for other files. The library tells this here and nowhere else.
+    ///
+    /// ```
+    /// # fn main() -> diorite::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let path = directory.path().join("data");
+    /// let file = diorite::HostFile::create(&path)?;
+    /// if let Some(why) = file.direct_refusal() {
+    ///     eprintln!("{}: buffered by the host: {why}", path.display());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn direct_refusal(&self) -> Option<&str> {
+        self.handle.owner.direct_refusal()
     }
 
     /// Whether data bypasses the page cache.
@@ -225,8 +259,12 @@ impl File {
     #[inline]
     pub fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize> {
         if self.direct_io() == DirectIo::Off && self.handle.options.read {
-            let result = self.content().read_cached(memory, offset, &self.handle.ahead);
-            return if result.is_ok() { result } else { self.named(result) };
+            return match self.content().read_cached(memory, offset, &self.handle.ahead) {
+                Ok(got) if got == memory.len() => Ok(got),
+                Ok(got) if !self.named(self.handle.owner.check_size())? => Ok(got),
+                Ok(_) => self.named(self.content().read_cached(memory, offset, &self.handle.ahead)),
+                Err(error) => Err(self.name_error(error)),
+            };
         }
         self.read_vectored_at(&mut [IoSliceMut::new(memory)], offset)
     }
@@ -507,90 +545,5 @@ impl File {
     /// A page cannot be written back; it stays.
     pub fn drop_cached(&self, offset: u64, len: u64) -> Result<()> {
         self.named(self.content().write_back_and_drop(offset, len))
-    }
-}
-
-impl io::Read for &File {
-    fn read(&mut self, memory: &mut [u8]) -> io::Result<usize> {
-        let mut position = self.handle.position.lock();
-        let got = self.read_at(memory, *position)?;
-        *position += got as u64;
-        Ok(got)
-    }
-
-    fn read_vectored(&mut self, memory: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let mut position = self.handle.position.lock();
-        let got = self.read_vectored_at(memory, *position)?;
-        *position += got as u64;
-        Ok(got)
-    }
-}
-
-impl io::Write for &File {
-    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        self.write_vectored(&[IoSlice::new(data)])
-    }
-
-    fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
-        let mut position = self.handle.position.lock();
-        let to = if self.handle.options.append { Position::End } else { Position::At(*position) };
-        let written = self.write_to(data, to, IoFlags::NONE)?;
-        *position = written.offset + written.len as u64;
-        Ok(written.len)
-    }
-
-    /// A file has no buffer of its own: see [`File::sync_data`] for durability.
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl io::Seek for &File {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let mut position = self.handle.position.lock();
-        let target = match to {
-            SeekFrom::Start(offset) => Some(offset),
-            SeekFrom::Current(distance) => position.checked_add_signed(distance),
-            SeekFrom::End(distance) => self.size().checked_add_signed(distance),
-        };
-        let invalid =
-            || self.named::<()>(Err(Error::InvalidArgument("a position before the start of the file")));
-        match target {
-            Some(target) => {
-                *position = target;
-                Ok(target)
-            }
-            None => Err(invalid().expect_err("always").into()),
-        }
-    }
-}
-
-impl io::Read for File {
-    fn read(&mut self, memory: &mut [u8]) -> io::Result<usize> {
-        (&*self).read(memory)
-    }
-
-    fn read_vectored(&mut self, memory: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        (&*self).read_vectored(memory)
-    }
-}
-
-impl io::Write for File {
-    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        (&*self).write(data)
-    }
-
-    fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
-        (&*self).write_vectored(data)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl io::Seek for File {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        (&*self).seek(to)
     }
 }

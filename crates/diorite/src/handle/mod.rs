@@ -6,6 +6,7 @@ pub(crate) mod async_queue;
 pub(crate) mod file;
 pub(crate) mod host;
 pub(crate) mod options;
+mod position;
 pub(crate) mod queue;
 pub(crate) mod raw;
 pub(crate) mod read_write;

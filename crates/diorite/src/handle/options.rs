@@ -1,6 +1,5 @@
 //! Options to open a file.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use diorite_device::OpenOptions as DeviceOptions;
@@ -199,17 +198,6 @@ impl<T: Creates> OpenOptions<T> {
     pub fn create_new(mut self, create_new: bool) -> Self {
         self.opening.create_new = create_new;
         self
-    }
-}
-
-impl OpenOptions<HostFile> {
-    /// Open the host's file at `path`, with a page cache of 64 MiB.
-    ///
-    /// # Errors
-    /// The error of the host, and [`InvalidInput`](crate::ErrorKind::InvalidInput) if the options contradict each other.
-    /// [`Error::open_error`] where direct I/O is required and the host's filesystem does not have it.
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
-        HostFile::open_with(path.as_ref(), &self.opening)
     }
 }
 

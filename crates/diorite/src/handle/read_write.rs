@@ -3,7 +3,8 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use crate::content::write::{Position, WriteMode, Written};
+use crate::content::no_wait::pages_to_make;
+use crate::content::write::{Position, WriteMode, Written, len_of};
 use crate::{DirectIo, Error, File, IoFlags, Result, Unaligned};
 
 const DIRECT: [DirectIo; 3] = [DirectIo::Off, DirectIo::Preferred, DirectIo::Required];
@@ -51,6 +52,11 @@ impl File {
         Ok(())
     }
 
+    /// How this handle and its clones make unaligned direct transfers.
+    pub fn unaligned(&self) -> Unaligned {
+        if self.handle.direct.bounces() { Unaligned::Bounce } else { Unaligned::Error }
+    }
+
     /// Set the treatment of unaligned direct transfers of this handle and its clones, from the next call on.
     pub fn set_unaligned(&self, unaligned: Unaligned) {
         self.handle.direct.bounces.store(unaligned == Unaligned::Bounce, Ordering::Relaxed);
@@ -65,21 +71,37 @@ impl File {
         if flags.contains(IoFlags::ATOMIC) {
             return self.named(Err(Error::InvalidArgument("a read is not atomic against power failures")));
         }
-        let direct = self.direct_io();
-        let result = if direct == DirectIo::Off {
-            self.read_cached(memory, offset, flags)
-        } else {
-            match self.content().read_direct(memory, offset, flags) {
-                Err(Error::InvalidAlignment { .. }) if self.handle.direct.bounces() => {
-                    self.content().read_bounced(memory, offset, flags)
-                }
-                Err(Error::InvalidAlignment { .. }) if direct == DirectIo::Preferred => {
-                    self.read_cached(memory, offset, flags)
-                }
-                result => result,
+        let result = self.read_once(memory, offset, flags).and_then(|got| {
+            let wanted: usize = memory.iter().map(|segment| segment.len()).sum();
+            let may_be_outdated = got < wanted || self.direct_io() != DirectIo::Off;
+            if may_be_outdated && self.handle.owner.check_size()? {
+                self.read_once(memory, offset, flags)
+            } else {
+                Ok(got)
             }
-        };
+        });
         self.named(result)
+    }
+
+    fn read_once(&self, memory: &mut [IoSliceMut<'_>], offset: u64, flags: IoFlags) -> Result<usize> {
+        let direct = self.direct_io();
+        if direct == DirectIo::Off {
+            return self.read_cached(memory, offset, flags);
+        }
+        match self.content().read_direct(memory, offset, flags) {
+            Err(Error::InvalidAlignment { .. }) if self.handle.direct.bounces() => {
+                self.content().read_bounced(memory, offset, flags)
+            }
+            Err(Error::InvalidAlignment { .. }) if direct == DirectIo::Preferred => {
+                self.read_cached(memory, offset, flags)
+            }
+            result => result,
+        }
+    }
+
+    /// Whether reads and writes at the position have readahead and write-behind.
+    pub(super) fn streams(&self) -> bool {
+        self.direct_io() != DirectIo::Off && self.handle.direct.bounces() && self.handle.owner.streams()
     }
 
     /// As [`File::write_vectored_at`], with flags.
@@ -107,16 +129,34 @@ impl File {
         Ok(self.write_to(data, Position::At(offset), flags)?.len)
     }
 
+    /// Check whether data may be written there.
+    fn check_position(&self, position: Position) -> Result<Position> {
+        match position {
+            Position::At(offset) | Position::NotBeforeEnd(offset) => self.check_write_at(offset),
+            Position::End => {
+                self.check_write()?;
+                self.named(self.handle.owner.check_size())?;
+                Ok(Position::End)
+            }
+        }
+    }
+
+    /// Write through the cache, without waiting for the device: the pages leave the cache when they have been written back.
+    pub(super) fn write_behind(&self, data: &[IoSlice<'_>], position: Position) -> Result<Written> {
+        let (content, position) = (self.content(), self.check_position(position)?);
+        let new = pages_to_make(content, position, len_of(data));
+        let written = self.named(content.write_cached(data, position))?;
+        content.cache.pages.mark_uncached(&new);
+        Ok(written)
+    }
+
     pub(crate) fn write_to(
         &self,
         data: &[IoSlice<'_>],
         position: Position,
         flags: IoFlags,
     ) -> Result<Written> {
-        let position = match position {
-            Position::At(offset) | Position::NotBeforeEnd(offset) => self.check_write_at(offset)?,
-            Position::End => self.check_write().map(|()| Position::End)?,
-        };
+        let position = self.check_position(position)?;
         let (content, options, direct) = (self.content(), &self.handle.options, self.direct_io());
         let mode = WriteMode { sync: flags.sync_kind(options.sync_kind()), flags };
         let result = if direct == DirectIo::Off {

@@ -31,7 +31,7 @@ const FAST_HOLDERS: u64 = EXCLUSIVE - 1;
 impl Default for RangeLock {
     fn default() -> Self {
         let lists = Mutex::ranked(Rank::RangeLists, Lists::default());
-        Self { fast: AtomicU64::new(0), lists, changed: Condvar::new() }
+        Self { fast: AtomicU64::new(0), exclusives: AtomicU64::new(0), lists, changed: Condvar::new() }
     }
 }
 
@@ -63,6 +63,8 @@ pub(crate) enum LockMode {
 pub(crate) struct RangeLock {
     /// Lower half: fast holders. Upper half: exclusive ranges that are held or waited for.
     fast: AtomicU64,
+    /// Number of exclusive locks that were granted.
+    exclusives: AtomicU64,
     lists: Mutex<Lists>,
     changed: Condvar,
 }
@@ -147,6 +149,24 @@ impl RangeLock {
         Some(RangeGuard { lock: self, id: self.try_acquire(range, LockMode::Shared)? })
     }
 
+    /// Exclusive access to a range if no thread has a part of it or waits for that.
+    pub(crate) fn try_exclusive(&self, range: Range<u64>) -> Option<RangeGuard<'_>> {
+        Some(RangeGuard { lock: self, id: self.try_acquire(range, LockMode::Exclusive)? })
+    }
+
+    /// The number of exclusive locks so far. Content that was read under a lock is current while this number stays: each change of a file has
+    /// a lock of its own, which is counted before the change and so before its call returns.
+    pub(crate) fn changes(&self) -> u64 {
+        self.exclusives.load(Ordering::Acquire)
+    }
+
+    fn hold(&self, lists: &mut Lists, entry: Entry) {
+        if entry.mode == LockMode::Exclusive {
+            self.exclusives.fetch_add(1, Ordering::AcqRel);
+        }
+        lists.held.push(entry);
+    }
+
     /// A guard for a range that was acquired.
     pub(crate) fn guard(&self, id: LockId) -> RangeGuard<'_> {
         RangeGuard { lock: self, id }
@@ -162,7 +182,7 @@ impl RangeLock {
         let entry = lists.entry(range, mode);
         let id = entry.id;
         if self.may_hold(&lists, &entry) {
-            lists.held.push(entry);
+            self.hold(&mut lists, entry);
             return id;
         }
         lists.waiting.push(entry.clone());
@@ -170,7 +190,7 @@ impl RangeLock {
             lists = self.changed.wait(lists);
         }
         lists.waiting.retain(|other| other.id != id);
-        lists.held.push(entry);
+        self.hold(&mut lists, entry);
         // A thread that waited only behind this one in the queue can continue.
         self.wake(lists);
         id
@@ -188,7 +208,7 @@ impl RangeLock {
             return Poll::Pending;
         }
         lists.waiting.remove(at);
-        lists.held.push(Entry { waker: None, ..entry });
+        self.hold(&mut lists, Entry { waker: None, ..entry });
         *ticket = None;
         self.wake(lists);
         Poll::Ready(id)
@@ -244,7 +264,7 @@ impl RangeLock {
         let entry = lists.entry(range, mode);
         if self.may_hold(&lists, &entry) {
             let id = entry.id;
-            lists.held.push(entry);
+            self.hold(&mut lists, entry);
             return Some(id);
         }
         if mode == LockMode::Exclusive {

@@ -25,6 +25,8 @@ mod full_changes;
 mod full_volume;
 mod fuzz;
 mod host_and_raw;
+mod host_handles;
+mod host_positions;
 mod host_sizes;
 mod hostile_images;
 mod inline;

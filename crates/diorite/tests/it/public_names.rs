@@ -29,6 +29,7 @@ const NAMES: &[&str] = &[
     "FilesystemOptions",
     "Finished",
     "FoundContent",
+    "HostCache",
     "HostFile",
     "InodeNumber",
     "IoCounts",

@@ -535,6 +535,9 @@ class File(io.RawIOBase):
     @property
     def direct(self) -> _Direct:
         """Whether calls bypass the cache: ``False``, ``True`` or ``"preferred"``."""
+    @property
+    def direct_refusal(self) -> str | None:
+        """Why direct transfers of a host file go through the host's page cache: its filesystem refuses direct I/O. ``None`` if they bypass it."""
 
 class DirEntry(Generic[_AnyStr]):
     """An entry of a directory, the result of ``scandir``: ``name`` and ``path``. Its calls seldom read the volume."""
@@ -1040,12 +1043,17 @@ def open_host(
     newline: None = None,
     *,
     direct: _Direct = False,
+    cache: bool | None = None,
     unaligned: _Unaligned | None = None,
     sync: _Sync | None = None,
 ) -> File:
-    """Open a file of the host's filesystem, with the cache and the direct I/O of the library.
+    """Open a file of the host's filesystem, as the builtin ``open`` does: the result has the same class for the same mode and ``buffering``.
 
-    ``Filesystem.open`` describes the arguments."""
+    ``cache=True`` uses the library's page cache in place of the host's. ``cache=False`` uses none: reads and writes of any alignment go to the
+    disk, and those that follow each other have readahead and write-behind. The default is a cache, unless ``direct`` is given.
+    ``direct=True`` also makes a filesystem without direct I/O an error; otherwise ``File.direct_refusal`` has the reason.
+
+    All files that a process opens on one file of the host share their content. ``Filesystem.open`` describes the other arguments."""
 @overload
 def open_host(
     path: str | bytes | os.PathLike[str] | os.PathLike[bytes],
@@ -1056,6 +1064,7 @@ def open_host(
     errors: None = None,
     newline: None = None,
     direct: _Direct = False,
+    cache: bool | None = None,
     unaligned: _Unaligned | None = None,
     sync: _Sync | None = None,
 ) -> File: ...
@@ -1069,6 +1078,7 @@ def open_host(
     newline: str | None = None,
     *,
     direct: _Direct = False,
+    cache: bool | None = None,
     unaligned: _Unaligned | None = None,
     sync: _Sync | None = None,
 ) -> io.TextIOWrapper: ...
@@ -1082,6 +1092,7 @@ def open_host(
     newline: None = None,
     *,
     direct: _Direct = False,
+    cache: bool | None = None,
     unaligned: _Unaligned | None = None,
     sync: _Sync | None = None,
 ) -> io.BufferedReader: ...
@@ -1095,6 +1106,7 @@ def open_host(
     newline: None = None,
     *,
     direct: _Direct = False,
+    cache: bool | None = None,
     unaligned: _Unaligned | None = None,
     sync: _Sync | None = None,
 ) -> io.BufferedWriter: ...
@@ -1108,6 +1120,7 @@ def open_host(
     newline: None = None,
     *,
     direct: _Direct = False,
+    cache: bool | None = None,
     unaligned: _Unaligned | None = None,
     sync: _Sync | None = None,
 ) -> io.BufferedRandom: ...
@@ -1121,6 +1134,7 @@ def open_host(
     newline: str | None = None,
     *,
     direct: _Direct = False,
+    cache: bool | None = None,
     unaligned: _Unaligned | None = None,
     sync: _Sync | None = None,
 ) -> File | IO[Any]: ...

@@ -274,6 +274,11 @@ class File(io.RawIOBase):
         """Whether calls bypass the cache: ``False``, ``True`` or ``"preferred"``."""
         return self._open().direct()
 
+    @property
+    def direct_refusal(self):
+        """Why direct transfers of a host file go through the host's page cache: its filesystem refuses direct I/O. ``None`` if they bypass it."""
+        return self._open().direct_refusal()
+
     def __repr__(self):
         state = "closed" if self.closed else f"mode={self.mode!r}"
         return f"<diorite.File name={self.name!r} {state}>"
@@ -333,11 +338,21 @@ def _open_with(open_handle, name, mode, buffering, encoding, errors, newline, un
         raise
 
 
-def open_host(path, mode="rb", buffering=-1, encoding=None, errors=None, newline=None, *, direct=False, unaligned=None, sync=None):
-    """Open a file of the host's filesystem, with the cache and the direct I/O of the library.
+def open_host(
+    path, mode="rb", buffering=-1, encoding=None, errors=None, newline=None, *, direct=False, cache=None, unaligned=None, sync=None
+):
+    """Open a file of the host's filesystem, as the builtin ``open`` does: the result has the same class for the same mode and ``buffering``.
 
-    ``Filesystem.open`` describes the arguments.
+    ``cache=True`` uses the library's page cache in place of the host's. ``cache=False`` uses none: reads and writes of any alignment go to the
+    disk, and those that follow each other have readahead and write-behind. The default is a cache, unless ``direct`` is given.
+    ``direct=True`` also makes a filesystem without direct I/O an error; otherwise ``File.direct_refusal`` has the reason.
+
+    All files that a process opens on one file of the host share their content. ``Filesystem.open`` describes the other arguments.
     """
+    if cache and direct:
+        raise ValueError("direct I/O bypasses the cache; use cache=False with direct=True")
+    if cache is False:
+        direct, unaligned = direct or "preferred", unaligned or "bounce"
 
     def handle(access, how):
         return _diorite.open_host_handle(path, (access, direct, how, sync))

@@ -34,3 +34,9 @@ fn calls_on_full_volumes_have_an_order() {
     let formats = ["ext4-1k", "ext4-4k-inline"].iter().filter_map(|name| Format::by_name(name)).collect();
     cases(&Options { formats, real_threads: true, full: true, ..Options::default() }, 600_000..600_400);
 }
+
+/// Handles by two names of a file of the host.
+#[test]
+fn calls_on_files_of_the_host_have_an_order() {
+    cases(&Options { host: true, ..Options::default() }, 9000..9030);
+}

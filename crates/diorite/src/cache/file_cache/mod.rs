@@ -100,6 +100,20 @@ impl FileCache {
         self.engine.cache.release(removed.iter().map(|state| state.frame));
     }
 
+    /// Evict the clean pages that no thread uses at this moment.
+    pub(crate) fn evict_clean(&self) {
+        let cache = &self.engine.cache;
+        let mut gone = self.pages.clean();
+        gone.retain(|(page, frame)| self.pages.evict(*page, *frame, &cache.arena));
+        cache.release(gone.iter().map(|(_, frame)| *frame));
+    }
+
+    /// Drop the clean pages of a range (in pages). The caller has it exclusively.
+    pub(crate) fn drop_clean_in(&self, pages: Range<u64>) {
+        let removed = self.pages.remove_clean(pages);
+        self.engine.cache.release(removed.iter().map(|state| state.frame));
+    }
+
     /// Whether no page is dirty.
     pub(crate) fn is_clean(&self) -> bool {
         self.pages.dirty() == 0

@@ -176,11 +176,15 @@ impl FileCache {
             let one_at_a_time = self.one_write_back.lock();
             let mut batch = self.pages.dirty_in(pages.clone(), BATCH_PAGES);
             cut_at_block(&mut batch, self.store.map.block_size() / PAGE_SIZE);
-            let Some((last, _)) = batch.last() else { return Ok(written) };
-            pages.start = last + 1;
+            let (Some((first, _)), Some((last, _))) = (batch.first(), batch.last()) else {
+                return Ok(written);
+            };
+            let range = *first..last + 1;
+            pages.start = range.end;
             let op = Writeback::begin(self, batch, flags, one_at_a_time);
             let moved = op.pages.execute();
             written += op.complete(moved)?;
+            self.drop_uncached(range);
         }
     }
 }

@@ -5,8 +5,8 @@ use std::io::IoSliceMut;
 use diorite_block::sync::{Work, work};
 use diorite_block::{Bio, BioFlags, Sector};
 
-use crate::content::Content;
 use crate::content::direct::{WINDOW, check_alignment};
+use crate::content::{Content, pages_of};
 use crate::store::backing::BackingStore;
 use crate::store::placement::Segments;
 use crate::{IoFlags, Result};
@@ -26,6 +26,25 @@ impl Content {
         let segments = memory.iter().map(|segment| (segment.as_ptr().addr(), segment.len()));
         check_alignment(self.store.geometry(), offset, segments)?;
         let Some((_range, len)) = self.begin_read(memory, offset, flags)? else { return Ok(0) };
+        self.read_locked(memory, offset, len)
+    }
+
+    /// As [`Content::read_direct`], if that is a transfer and nothing else: no part of the range is being changed, or dirty in the cache. Also
+    /// returns the number of changes of the file before it ([`RangeLock::changes`](crate::store::range_lock::RangeLock::changes)).
+    pub(crate) fn read_ahead_direct(&self, memory: &mut [u8], offset: u64) -> Result<Option<(usize, u64)>> {
+        let range = self.store.locked_range(offset, offset + memory.len() as u64);
+        let Some(_range) = self.store.ranges.try_shared(range.clone()) else { return Ok(None) };
+        let changes = self.store.ranges.changes();
+        if self.cache.pages.first_dirty(pages_of(range.start, range.end)).is_some() {
+            return Ok(None);
+        }
+        let len = (memory.len() as u64).min(self.store.size().saturating_sub(offset));
+        let read = if len == 0 { 0 } else { self.read_locked(&mut [IoSliceMut::new(memory)], offset, len)? };
+        Ok(Some((read, changes)))
+    }
+
+    /// Read `len` bytes of a range that the caller has locked.
+    fn read_locked(&self, memory: &mut [IoSliceMut<'_>], offset: u64, len: u64) -> Result<usize> {
         // The device moves whole blocks; the caller's memory has space for them, its length being a multiple.
         let reach = len.next_multiple_of(self.store.logical());
         match (memory.first_mut(), self.store.whole_on_device(offset, reach)?) {

@@ -1,99 +1,34 @@
-//! A file of the host's filesystem, with this library's page cache in place of the host's.
+//! The mapping of a file of the host: the identity up to the end of the file.
 //!
-//! The mapping is the identity up to the end of the file. The host manages holes and allocation. A write after the
-//! end extends the file in whole logical blocks, and its commit truncates the file to its exact size.
+//! The host manages holes and allocation. A write after the end extends the file in whole logical blocks, and its commit truncates the
+//! file to its exact size.
+//!
+//! Other programs may change the size as well. Only a length that transfers of this process can have caused is truncated, so
+//! bytes that another program appended stay. A change by another program is taken over where nothing is in flight
+//! ([`Length::outside_size`]).
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use diorite_block::sync::Mutex;
 use diorite_block::{Bio, BlockDevice, Op, Process, Sector};
-use diorite_device::{Create, FileDevice, Growth, OpenError};
+use diorite_device::{FileDevice, FileVersion};
 
-use crate::cache::engine::{Engine, EngineOptions};
-use crate::content::Content;
-use crate::error::AtPath;
-use crate::handle::file::FileOwner;
-use crate::handle::options::Opening;
-use crate::handle::raw::{OwnedContent, device_attributes};
 use crate::store::map::{MapBlocks, Mapping, ReservationToken, Reserved, ReservedRun, SyncKind, WriteCommit};
-use crate::{Attributes, DirectIo, Error, File, OpenOptions, Result};
-use diorite_block::sync::{Mutex, Rank};
+use crate::{Error, Result};
 
 /// `EOPNOTSUPP`.
 const UNSUPPORTED: i32 = 95;
 
-/// A file of the host's filesystem as a [`File`], with this library's page cache in place of the host's, or past both. Opened with
-/// [`HostFile::options`].
-///
-/// One handle at a time: cached pages do not show writes of another program, or of another open of the same file.
-///
-/// ```no_run
-/// use diorite::{DirectIo, HostFile};
-///
-/// # fn main() -> diorite::Result<()> {
-/// let file = HostFile::options().read(true).write(true).create(true).direct(DirectIo::Required).open("pages.db")?;
-/// let page = file.buffer(4096)?;
-/// file.write_all_at(&page, 0)?;
-/// file.sync_data()?;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct HostFile;
-
-impl HostFile {
-    /// Options to set before opening a file.
-    pub fn options() -> OpenOptions<Self> {
-        OpenOptions::of(Self, DirectIo::Off)
-    }
-
-    pub(crate) fn open_with(path: &Path, options: &Opening) -> Result<File> {
-        options.check().at_path(path)?;
-        let mut device_options = options.device_options();
-        if options.create_new {
-            device_options = device_options.create(Create::NewSized(0));
-        } else if options.create {
-            device_options = device_options.create(Create::Sized(0));
-        }
-        let device = match FileDevice::open(path, &device_options.growth(Growth::Free)) {
-            Err(OpenError::NotADevice { kind: "a directory", .. }) => {
-                let is_directory = std::io::Error::from_raw_os_error(21);
-                return Err(os("cannot open it as a file", is_directory)).at_path(path);
-            }
-            opened => opened?,
-        };
-        if options.truncate && !device.is_block_device() {
-            device.set_file_size(0).map_err(|source| os("cannot truncate the file", source)).at_path(path)?;
-        }
-        Self::with_device(device, path, options).at_path(path)
-    }
-
-    fn with_device(device: Arc<FileDevice>, path: &Path, options: &Opening) -> Result<File> {
-        let engine = Engine::new(&EngineOptions::default())?;
-        let size = device.file_size().map_err(|source| os("cannot get the size", source))?;
-        let shared: Arc<dyn BlockDevice> = device.clone();
-        // Changes from before the open may not be durable.
-        let length =
-            Arc::new(Mutex::ranked(Rank::HostLength, Length { size, changes: 1, ..Length::default() }));
-        let map = HostMap { device, shared, length, can_write: options.can_write() };
-        let content = Content::new(Box::new(map), engine)?;
-        let owner = HostOwner { owned: OwnedContent::new(&content), path: path.to_owned() };
-        Ok(File::new(content, Box::new(owner), options.clone(), Some(path.to_owned())))
-    }
-}
-
-fn os(what: &'static str, source: std::io::Error) -> Error {
+pub(super) fn os(what: &'static str, source: std::io::Error) -> Error {
     Error::Os { what, source }
 }
 
 #[derive(Debug)]
-struct HostMap {
-    device: Arc<FileDevice>,
+pub(super) struct HostMap {
+    pub(super) device: Arc<FileDevice>,
     /// The same.
-    shared: Arc<dyn BlockDevice>,
-    length: Arc<Mutex<Length>>,
-    can_write: bool,
+    pub(super) shared: Arc<dyn BlockDevice>,
+    pub(super) length: Arc<Mutex<Length>>,
 }
 
 /// The size of the file. Transfers are of whole logical blocks, so the file is longer than its recorded size while
@@ -103,31 +38,50 @@ struct HostMap {
 ///
 /// Locking: held while the host sets the size, so that no transfer begins in between.
 #[derive(Debug, Default)]
-struct Length {
+pub(super) struct Length {
     /// The recorded size.
-    size: u64,
+    pub(super) size: u64,
     /// Ends of the transfers in flight that reach past it.
     in_flight: Vec<u64>,
     /// Number of the last change of the size, and of the last that a sync has covered.
-    changes: u64,
+    pub(super) changes: u64,
     durable: u64,
     process: Process,
+    /// The version of the file when cached pages were last known to be current.
+    pub(super) version: Option<FileVersion>,
 }
 
 impl Length {
+    /// Of a file that was opened. Changes from before that may not be durable.
+    pub(super) fn new(size: u64) -> Self {
+        Self { size, changes: 1, ..Self::default() }
+    }
+
     /// Whether this process may set the size.
     fn check_process(&self) -> Result<()> {
         if self.process.is_current() { Ok(()) } else { Err(diorite_ext::Error::Forked.into()) }
     }
 
-    /// Set the size of the file to the recorded size, or the end of the transfers in flight.
-    fn settle(&mut self, device: &FileDevice) -> Result<()> {
+    /// The size of the host's file, if another program has changed it.
+    pub(super) fn outside_size(&self, device: &FileDevice) -> Result<Option<u64>> {
+        if !self.process.is_current() || !self.in_flight.is_empty() {
+            return Ok(None);
+        }
+        let actual = device.file_size().map_err(|source| os("cannot get the size", source))?;
+        Ok((actual != self.size).then_some(actual))
+    }
+
+    /// Set the size of the file to the recorded size, or the end of the transfers in flight. `reached` is the end of the transfers that have
+    /// just ended; `before` is the recorded size before that.
+    fn settle(&mut self, device: &FileDevice, reached: u64, before: u64) -> Result<()> {
         if !self.process.is_current() {
             return Ok(());
         }
         let reach = self.in_flight.iter().copied().fold(self.size, u64::max);
         let actual = device.file_size().map_err(|source| os("cannot get the size", source))?;
-        if (self.size..=reach).contains(&actual) {
+        let is_grown_outside = actual > reach.max(reached);
+        let is_cut_outside = actual < self.size && self.size == before;
+        if (self.size..=reach).contains(&actual) || is_grown_outside || is_cut_outside {
             return Ok(());
         }
         self.changes += 1;
@@ -158,8 +112,9 @@ impl Drop for Token {
         }
         let mut length = self.length.lock();
         length.ended(self.end);
+        let before = length.size;
         // The transfer's own error is reported; a size that cannot be set is set at the next commit.
-        let _ = length.settle(&self.device);
+        let _ = length.settle(&self.device, self.end, before);
     }
 }
 
@@ -194,9 +149,6 @@ impl MapBlocks for HostMap {
     }
 
     fn reserve(&self, offset: u64, len: u64) -> Result<Reserved> {
-        if !self.can_write {
-            return Err(diorite_ext::Error::ReadOnly("the file is open for reading".to_owned()).into());
-        }
         self.length.lock().check_process()?;
         let runs = vec![ReservedRun { offset, len, sector: Sector::containing(offset) }];
         Ok(Reserved { runs, token: Box::new(self.in_flight(offset + len)) })
@@ -220,17 +172,19 @@ impl MapBlocks for HostMap {
 
     fn commit(&self, commit: WriteCommit) -> Result<()> {
         let mut length = self.length.lock();
+        let (before, mut reached) = (length.size, 0);
         for reserved in commit.reserved {
             let mut token: Token = reserved.into_token();
             token.is_committed = true;
             length.ended(token.end);
+            reached = token.end.max(reached);
         }
         if let Some(size) = commit.size_at_least.filter(|size| *size > length.size) {
             length.check_process()?;
             length.size = size;
             length.changes += 1;
         }
-        length.settle(&self.device)
+        length.settle(&self.device, reached, before)
     }
 
     fn allocate(&self, offset: u64, len: u64, size_at_least: Option<u64>) -> Result<()> {
@@ -282,33 +236,5 @@ impl MapBlocks for HostMap {
         let mut length = self.length.lock();
         length.durable = length.durable.max(changes);
         Ok(())
-    }
-}
-
-#[derive(Debug)]
-struct HostOwner {
-    owned: OwnedContent,
-    path: PathBuf,
-}
-
-impl FileOwner for HostOwner {
-    fn write_back(&self) -> Result<()> {
-        self.owned.write_back()
-    }
-
-    fn attributes(&self) -> Result<Attributes> {
-        use std::os::unix::fs::MetadataExt;
-        let host = std::fs::metadata(&self.path).map_err(|source| os("cannot get the attributes", source))?;
-        let time = |seconds, nanoseconds: i64| crate::Timestamp { seconds, nanoseconds: nanoseconds as u32 };
-        let modified = self.owned.content.store.time.get().unwrap_or(time(host.mtime(), host.mtime_nsec()));
-        Ok(Attributes {
-            permissions: (host.mode() & 0o7777) as u16,
-            links: host.nlink() as u32,
-            owner: crate::Owner { uid: host.uid(), gid: host.gid() },
-            sectors: host.blocks(),
-            accessed: time(host.atime(), host.atime_nsec()),
-            changed: time(host.ctime(), host.ctime_nsec()),
-            ..device_attributes(self.owned.content.store.size(), modified)
-        })
     }
 }
