@@ -374,7 +374,7 @@ class Queue:
         """The maximum number of transfers in flight."""
     @property
     def in_flight(self) -> int:
-        """Transfers submitted and not yet reaped."""
+        """Transfers that are submitted and not yet reaped."""
     @property
     def closed(self) -> bool:
         """Whether the queue was closed."""
