@@ -13,9 +13,9 @@ use crate::source::{Source, sources};
 /// The crates from the top down. Crates in one line may import each other.
 const LAYERS: &[&[&str]] = &[
     &["cli"],
-    &["c", "python", "uncached"],
+    &["c", "python"],
     &["mount"],
-    &["torture", "repro", "job", "bench", "copy", "crash", "files", "load"],
+    &["torture", "repro", "job", "advise", "bench", "uncached", "copy", "crash", "files", "load"],
     &["pool"],
     &["diorite"],
     &["ext-tools"],

@@ -17,8 +17,8 @@ pub mod world_time;
 
 pub use diorite_sim::WorldOptions;
 pub use error::{Error, named};
-pub use host::{HostFile, TemporaryFile, free_bytes, remove_file};
-pub use machine::Machine;
+pub use host::{FileIo, HostFile, Start, TemporaryFile, WorkFile, free_bytes, remove_file};
+pub use machine::{Machine, available_memory_bytes};
 pub use measure::{Latencies, Snapshot, Spent, background_cpu_percent, median, resident_bytes};
 pub use rows::{Better, CpuScope, Engine, LatencyUs, Mode, Report, Row, SHORTEST_SECONDS, Verdict};
 pub use scheduling::{OwnerShare, SchedulerReport};

@@ -59,7 +59,7 @@ fn cpu_model(cpuinfo: &str) -> String {
 }
 
 /// Memory that is available without swapping; `u64::MAX` if the system does not report it.
-pub(crate) fn available_memory_bytes() -> u64 {
+pub fn available_memory_bytes() -> u64 {
     let meminfo = read_text("/proc/meminfo").unwrap_or_default();
     memory_bytes(&meminfo, "MemAvailable:").unwrap_or(u64::MAX)
 }

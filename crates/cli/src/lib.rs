@@ -3,6 +3,7 @@
 //! Where it sits: above all crates. Each command opens its images through [`images::Images`], which closes them in order even after
 //! a failure, writes through [`output::Output`], and fails with a [`failure::Failure`].
 
+mod advise;
 mod args;
 mod attributes;
 mod blocks;
@@ -212,6 +213,7 @@ fn dispatch(command: &Command, images: &mut Images, output: &mut Output) -> Resu
         Command::Bonnie(arguments) => bonnie::bonnie(arguments, output),
         Command::Diskperf(arguments) => diskperf::diskperf(arguments, output),
         Command::Raw(arguments) => raw::raw(arguments, output),
+        Command::Advise(arguments) => advise::advise(arguments, output),
         Command::Uncached(arguments) => uncached::uncached(arguments),
         Command::Crash(arguments) => crash::crash(arguments, output),
         Command::Job(arguments) => job::job(arguments, output),

@@ -27,9 +27,9 @@ use crate::size::{counted, size_in_words};
 use cleaner::Cleaner;
 
 /// The exit status of `env` and of shells for a program that cannot be run.
-const CANNOT_RUN: u8 = 126;
+pub(crate) const CANNOT_RUN: u8 = 126;
 /// As [`CANNOT_RUN`], for one that is not found.
-const NOT_FOUND: u8 = 127;
+pub(crate) const NOT_FOUND: u8 = 127;
 
 /// Names of the counters in JSON, in the order of [`Counters`].
 const NAMES: [&str; 14] = [
@@ -97,7 +97,7 @@ pub(crate) fn uncached(arguments: &Uncached) -> Result<()> {
 }
 
 /// The file that the start of `program` executes, as `execvp` finds it.
-fn found(program: &OsStr) -> Option<PathBuf> {
+pub(crate) fn found(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(program.into());
     }
@@ -106,16 +106,16 @@ fn found(program: &OsStr) -> Option<PathBuf> {
 }
 
 /// A file without a name. Its path is valid while this process runs.
-fn memory_file(name: &str) -> io::Result<File> {
+pub(crate) fn memory_file(name: &str) -> io::Result<File> {
     Ok(memfd_create(name, MemfdFlags::CLOEXEC)?.into())
 }
 
-fn path_of(file: &File) -> OsString {
+pub(crate) fn path_of(file: &File) -> OsString {
     format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into()
 }
 
 /// The value of `LD_PRELOAD`: this library first, then the libraries that the caller preloads.
-fn with_others(library: &OsStr) -> OsString {
+pub(crate) fn with_others(library: &OsStr) -> OsString {
     let mut list = library.to_owned();
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         list.push(":");
@@ -163,7 +163,7 @@ fn patterns(flag: &str, globs: &[OsString]) -> Result<OsString> {
 static CHILD: AtomicI32 = AtomicI32::new(0);
 
 /// Run a program. Signals of a terminal reach it and this process; others are forwarded.
-fn run(command: &mut Command) -> io::Result<ExitStatus> {
+pub(crate) fn run(command: &mut Command) -> io::Result<ExitStatus> {
     // Before the program runs, which may send a signal at once.
     interrupt::act(Arc::new(|_| forward()));
     let mut child = command.spawn()?;
@@ -194,7 +194,7 @@ fn wait(child: &mut Child) -> io::Result<ExitStatus> {
     }
 }
 
-fn exit_status(status: ExitStatus) -> u8 {
+pub(crate) fn exit_status(status: ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
         (Some(code), _) => code as u8,
         (None, Some(signal)) => 128_u8.wrapping_add(signal as u8),

@@ -13,6 +13,7 @@ pub use diorite_ext::{
 pub use diorite_scheduler::{ScheduledDevice, UnknownScheduler};
 
 pub use crate::cache::engine::WriteBack;
+pub use crate::cache::model::CacheModel;
 pub use crate::open::bindings::RawBindings;
 pub use crate::open::foreign::{ForeignFormat, foreign_format};
 pub use crate::open::{

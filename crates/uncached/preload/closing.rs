@@ -4,9 +4,9 @@ use core::ffi::{c_int, c_uint};
 
 use crate::file::{File, Key};
 use crate::next::{also, call_next, exported};
-use crate::sys::{self, EBADF, F_SETLK, F_SETLKW};
+use crate::sys::{self, EBADF, F_DUPFD, F_DUPFD_CLOEXEC, F_SETLK, F_SETLKW};
 use crate::windows::may_watch;
-use crate::{cleaner, direct, process, settings, state};
+use crate::{cleaner, direct, process, recorder, settings, state};
 
 const LOCKED_MAX: usize = 64;
 
@@ -66,6 +66,7 @@ exported! {
             return sys::c_result(EBADF) as c_int;
         }
         before_close(fd);
+        recorder::closing(fd);
         plain()
     }
 }
@@ -81,6 +82,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
     let close = |(first, last): (c_uint, c_uint)| {
         call_next!(c"close_range", fn(c_uint, c_uint, c_int) -> c_int, first, last, flags)
     };
+    recorder::closing_range(first, last);
     let Some((below, above)) = around_socket(first, last) else { return close((first, last)) };
     let is_empty = |(first, last): (c_uint, c_uint)| first > last;
     [below, above]
@@ -99,6 +101,7 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
             unsafe { function(first) };
         }
     };
+    recorder::closing_range(first.max(0) as c_uint, c_uint::MAX);
     match around_socket(first.max(0) as c_uint, c_uint::MAX) {
         Some(((first, last), (above, _))) => {
             (first..=last).for_each(|fd| sys::close(fd as c_int));
@@ -108,10 +111,17 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
     }
 }
 
+/// A descriptor number was replaced, or made.
+fn duplicated(old: c_int, new: c_int) -> c_int {
+    recorder::duplicated(old, new);
+    new
+}
+
 /// A descriptor number is about to be replaced.
 fn before_replace(old: c_int, new: c_int) {
     if old != new {
         before_close(new);
+        recorder::closing(new);
     }
 }
 
@@ -119,7 +129,7 @@ exported! {
     fn dup2(old: c_int, new: c_int) -> c_int,
     |plain| {
         before_replace(old, new);
-        plain()
+        duplicated(old, plain())
     }
 }
 
@@ -127,7 +137,7 @@ exported! {
     fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int,
     |plain| {
         before_replace(old, new);
-        plain()
+        duplicated(old, plain())
     }
 }
 
@@ -138,7 +148,8 @@ exported! {
         if matches!(command, F_SETLK | F_SETLKW) {
             before_lock(fd);
         }
-        plain()
+        let result = plain();
+        if matches!(command, F_DUPFD | F_DUPFD_CLOEXEC) { duplicated(fd, result) } else { result }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::process::{saw_read, saw_written};
 use crate::settings::{add, counters};
 use crate::shared::cleaning::WINDOW_BYTES;
 use crate::sys::{self, ENOSYS, O_APPEND};
-use crate::{settings, state};
+use crate::{recorder, settings, state};
 
 /// A long copy is executed in parts, so that the windows of each part fit.
 const PART_BYTES: usize = 4 * WINDOW_BYTES as usize;
@@ -20,22 +20,25 @@ struct Side {
 }
 
 impl Side {
-    /// `None` if it is no regular file, or is left alone. The offset is in the caller's memory, which may not exist.
+    /// `None` if it is no regular file, or is left alone.
     fn of(fd: c_int, offset: *const i64) -> Option<Self> {
         let file = File::regular(fd)?;
         if settings::is_selective() && !settings::selects(fd) {
             return None;
         }
-        let start = if offset.is_null() {
-            sys::position(fd)?
-        } else {
-            let mut value = 0_i64;
-            let to = core::ptr::from_mut(&mut value) as usize;
-            sys::copy_in(offset as usize, to, size_of::<i64>()).then_some(())?;
-            u64::try_from(value).ok()?
-        };
-        Some(Self { file, start })
+        Some(Self { file, start: offset_of(fd, offset)? })
     }
+}
+
+/// Where a side of a copy begins: at the position, or at the offset in the caller's memory, which may not exist.
+pub(crate) fn offset_of(fd: c_int, offset: *const i64) -> Option<u64> {
+    if offset.is_null() {
+        return sys::position(fd);
+    }
+    let mut value = 0_i64;
+    let to = core::ptr::from_mut(&mut value) as usize;
+    sys::copy_in(offset as usize, to, size_of::<i64>()).then_some(())?;
+    u64::try_from(value).ok()
 }
 
 /// Copy with `plain`, whose argument is the length of a part.
@@ -45,6 +48,9 @@ fn copied(
     len: usize,
     plain: impl Fn(usize) -> isize,
 ) -> isize {
+    if recorder::is_on() {
+        return recorder::copied(from, to, || plain(len));
+    }
     if !settings::is_ready() || File::regular(from.0).is_none() {
         return plain(len);
     }
@@ -151,8 +157,10 @@ pub unsafe extern "C" fn mmap64(
     fd: c_int,
     offset: i64,
 ) -> *mut c_void {
-    if fd >= 0 && settings::is_ready() && File::regular(fd).is_some() {
+    let is_counted = settings::is_ready() || recorder::is_on();
+    if fd >= 0 && is_counted && File::regular(fd).is_some() {
         add(&counters().mapped, len as u64);
+        recorder::mapped(fd, offset, len);
     }
     let Some(function) = next!(c"mmap64", fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void)
     else {

@@ -14,6 +14,11 @@ pub(crate) struct Key {
 
 impl Key {
     pub(crate) const NONE: Self = Self { device: 0, inode: 0 };
+
+    /// Device and inode.
+    pub(crate) fn words(self) -> [u64; 2] {
+        [self.device, self.inode]
+    }
 }
 
 /// A regular file at the time of a call.

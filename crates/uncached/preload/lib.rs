@@ -9,6 +9,8 @@
 //! The ways, in this order ([`transfer`]): `RWF_DONTCACHE` on the call itself; direct I/O by a second open of the file ([`direct`]); the
 //! page cache, after which the pages that were not cached before are dropped ([`windows`]). Small transfers take the last one.
 //!
+//! With [`shared::RECORD`] it changes no call, and records them ([`recorder`]).
+//!
 //! Limits: pages that another process reads in the meantime are dropped too, and reading them again costs I/O. One descriptor, that of the
 //! [`cleaner`]'s socket, is not the program's.
 //!
@@ -30,7 +32,9 @@ pub mod copies;
 mod direct;
 mod file;
 mod next;
+pub mod opens;
 mod process;
+mod recorder;
 mod settings;
 #[path = "../src/shared/mod.rs"]
 pub mod shared;

@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::settings::{add, counters};
-use crate::{settings, state, sys};
+use crate::{recorder, settings, state, sys};
 
 #[used]
 // SAFETY: the loader calls the functions of this section once, with arguments that C allows to ignore.
@@ -14,7 +14,7 @@ static INIT: extern "C" fn() = init;
 #[used]
 // SAFETY: as for INIT.
 #[unsafe(link_section = ".fini_array")]
-static FINISH: extern "C" fn() = finish;
+static FINISH: extern "C" fn() = at_exit;
 
 /// Bytes of the process by `/proc/self/io` at the last report.
 static READ_BEFORE: AtomicU64 = AtomicU64::new(0);
@@ -44,10 +44,26 @@ extern "C" fn in_child() {
     READ.store(0, Ordering::Relaxed);
     WRITTEN.store(0, Ordering::Relaxed);
     add(&counters().processes, 1);
+    recorder::in_child();
+}
+
+/// The process calls `exit`. Its streams are flushed now if calls are recorded, and again by the C library later.
+extern "C" fn at_exit() {
+    unsafe extern "C" {
+        fn fflush(stream: *mut c_void) -> c_int;
+    }
+    if recorder::is_on() {
+        // SAFETY: a null pointer stands for all streams.
+        unsafe { fflush(core::ptr::null_mut()) };
+    }
+    finish();
 }
 
 /// Drop what is pending, and count. It may run more than once.
-pub(crate) extern "C" fn finish() {
+pub(crate) fn finish() {
+    if recorder::is_on() {
+        finish_recording();
+    }
     if !settings::is_ready() {
         return;
     }
@@ -56,6 +72,14 @@ pub(crate) extern "C" fn finish() {
         state.windows.settle_all();
     });
     if is_owner.is_some() {
+        account();
+    }
+}
+
+/// Record what streams did.
+fn finish_recording() {
+    if state::with(|_| ()).is_some() {
+        recorder::finish();
         account();
     }
 }

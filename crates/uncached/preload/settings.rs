@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use crate::file::ProcPath;
 use crate::shared::counters::Counters;
 use crate::shared::{self, PATTERNS_BYTES_MAX, glob};
-use crate::{cleaner, sys};
+use crate::{cleaner, recorder, sys};
 
 /// A way to transfer bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,18 +94,26 @@ pub(crate) fn init() {
     cleaner::init(of(shared::CLEANER));
     map_counters();
     counters().processes.fetch_add(1, Ordering::Relaxed);
+    if let Some(path) = of(shared::RECORD) {
+        recorder::init(path);
+        return;
+    }
     IS_READY.store(true, Ordering::Release);
 }
 
-fn map_counters() {
+/// Open a file of the caller for reading and writing.
+pub(crate) fn open_setting(value: &[u8]) -> Option<i32> {
     const O_RDWR: i32 = 2;
-    let Some(value) = of(shared::COUNTERS) else { return };
     let mut path = [0; 64];
-    if value.len() >= path.len() {
-        return;
-    }
-    path[..value.len()].copy_from_slice(value);
-    let Some(fd) = sys::open(&path, O_RDWR) else { return };
+    // The path ends with a NUL byte.
+    let len = path.len() - 1;
+    path[..len].get_mut(..value.len())?.copy_from_slice(value);
+    sys::open(&path, O_RDWR)
+}
+
+fn map_counters() {
+    let Some(value) = of(shared::COUNTERS) else { return };
+    let Some(fd) = open_setting(value) else { return };
     let is_whole = sys::statx(fd).is_some_and(|found| found.long(40) == size_of::<Counters>() as u64);
     if is_whole && let Some(address) = sys::map_memory(size_of::<Counters>(), Some(fd)) {
         SEEN.store(core::ptr::with_exposed_provenance_mut(address), Ordering::Release);

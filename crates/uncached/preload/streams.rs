@@ -10,7 +10,7 @@ use crate::process::{saw_read, saw_written};
 use crate::settings::{add, counters};
 use crate::sys::{self, O_ACCMODE};
 use crate::windows::Windows;
-use crate::{settings, state};
+use crate::{recorder, settings, state};
 
 const STREAMS: usize = 64;
 
@@ -82,6 +82,10 @@ fn leave(windows: &mut Windows, key: Key, fd: c_int) {
 
 /// A stream was opened.
 fn opened(stream: *mut c_void) {
+    if !stream.is_null() && recorder::is_on() {
+        // SAFETY: the C library has just made the stream.
+        recorder::opened_stream(unsafe { fileno(stream) });
+    }
     if stream.is_null() || !settings::is_ready() {
         return;
     }
@@ -114,6 +118,11 @@ also! { fn fopen = fopen64(path: *const c_char, mode: *const c_char) -> *mut c_v
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fclose(stream: *mut c_void) -> c_int {
+    if !stream.is_null() && recorder::is_on() {
+        // SAFETY: the caller's stream is open.
+        let fd = unsafe { fileno(stream) };
+        return recorder::closing_stream(fd, || call_next!(c"fclose", fn(*mut c_void) -> c_int, stream));
+    }
     if !stream.is_null() && settings::is_ready() {
         before_close(stream);
     }

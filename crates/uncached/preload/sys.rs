@@ -70,8 +70,10 @@ pub(crate) const O_CLOEXEC: i32 = 0o2_000_000;
 /// `O_SYNC` includes `O_DSYNC`.
 pub(crate) const O_SYNC: i32 = 0o4_010_000;
 pub(crate) const O_DIRECT: i32 = if cfg!(target_arch = "aarch64") { 0o200_000 } else { 0o40_000 };
+pub(crate) const F_DUPFD: i32 = 0;
 pub(crate) const F_SETLK: i32 = 6;
 pub(crate) const F_SETLKW: i32 = 7;
+pub(crate) const F_DUPFD_CLOEXEC: i32 = 1030;
 pub(crate) const RWF_DONTCACHE: i32 = 0x80;
 
 pub(crate) const EBADF: isize = -9;
@@ -144,6 +146,74 @@ fn thread_id() -> u32 {
     plain(number::GETTID, [0; 6]) as u32
 }
 
+/// A number that no other thread of the process has: a part of the address of its own data.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn thread_token() -> u32 {
+    let address: usize;
+    // SAFETY: the ABI of x86-64 for thread-local storage: the word at FS:0 is the address of the thread's control block.
+    unsafe {
+        core::arch::asm!("mov {}, fs:0", out(reg) address, options(nostack, readonly, preserves_flags));
+    }
+    (address >> 4) as u32
+}
+
+/// A number that no other thread of the process has: a part of the address of its own data.
+#[cfg(target_arch = "aarch64")]
+pub(crate) fn thread_token() -> u32 {
+    let address: usize;
+    // SAFETY: reading this register has no effect.
+    unsafe {
+        core::arch::asm!("mrs {}, tpidr_el0", out(reg) address, options(nomem, nostack, preserves_flags));
+    }
+    (address >> 4) as u32
+}
+
+/// The time by `CLOCK_MONOTONIC`, without a system call.
+pub(crate) fn now_ns() -> u64 {
+    const CLOCK_MONOTONIC: i32 = 1;
+    unsafe extern "C" {
+        fn clock_gettime(clock: i32, time: *mut [i64; 2]) -> i32;
+    }
+    let mut time = [0; 2];
+    // SAFETY: the type of `struct timespec` on these machines.
+    unsafe { clock_gettime(CLOCK_MONOTONIC, &raw mut time) };
+    (time[0] as u64).wrapping_mul(1_000_000_000).wrapping_add(time[1] as u64)
+}
+
+/// Ticks of the CPU's counter if its rate is constant, else nanoseconds.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn ticks() -> u64 {
+    if HAS_STEADY_TICKS.load(Ordering::Relaxed) {
+        #[allow(unused_unsafe, reason = "as below")]
+        // SAFETY: each x86-64 CPU has the instruction.
+        return unsafe { core::arch::x86_64::_rdtsc() };
+    }
+    now_ns()
+}
+
+/// Nanoseconds: reading the counter is no faster.
+#[cfg(target_arch = "aarch64")]
+pub(crate) fn ticks() -> u64 {
+    now_ns()
+}
+
+#[cfg(target_arch = "x86_64")]
+static HAS_STEADY_TICKS: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
+
+/// Find out whether ticks have a constant rate: the invariant TSC of the manuals of AMD and Intel.
+pub(crate) fn init_ticks() {
+    #[cfg(target_arch = "x86_64")]
+    {
+        const EXTENSIONS: u32 = 0x8000_0000;
+        const POWER: u32 = 0x8000_0007;
+        #[allow(unused_unsafe, reason = "newer compilers know that it is safe")]
+        // SAFETY: each x86-64 CPU has the instruction.
+        let cpuid = |leaf| unsafe { core::arch::x86_64::__cpuid(leaf) };
+        let is_steady = cpuid(EXTENSIONS).eax >= POWER && cpuid(POWER).edx & 1 << 8 != 0;
+        HAS_STEADY_TICKS.store(is_steady, Ordering::Relaxed);
+    }
+}
+
 pub(crate) fn yield_now() {
     plain(number::SCHED_YIELD, [0; 6]);
 }
@@ -172,6 +242,12 @@ pub(crate) fn advance(fd: i32, by: i64) -> Option<u64> {
 pub(crate) fn flags(fd: i32) -> Option<i32> {
     const F_GETFL: usize = 3;
     i32::try_from(plain(number::FCNTL, [fd as usize, F_GETFL, 0, 0, 0, 0])).ok().filter(|flags| *flags >= 0)
+}
+
+/// Duplicate a descriptor to a number of at least `from`; it is closed by `exec`.
+pub(crate) fn duplicate(fd: i32, from: i32) -> Option<i32> {
+    let result = plain(number::FCNTL, [fd as usize, F_DUPFD_CLOEXEC as usize, from as usize, 0, 0, 0]);
+    i32::try_from(result).ok().filter(|fd| *fd >= 0)
 }
 
 /// `path` ends with a NUL byte.
@@ -350,6 +426,14 @@ pub(crate) fn map_memory(len: usize, file: Option<i32>) -> Option<usize> {
         None => (MAP_PRIVATE_ANONYMOUS, -1),
     };
     usize::try_from(plain(number::MMAP, [0, len, PROT_READ_WRITE, kind, fd as usize, 0])).ok()
+}
+
+/// A shared mapping of a part of a file that is open for writing.
+pub(crate) fn map_file(fd: i32, offset: u64, len: usize) -> Option<usize> {
+    const PROT_READ_WRITE: usize = 3;
+    const MAP_SHARED: usize = 1;
+    let words = [0, len, PROT_READ_WRITE, MAP_SHARED, fd as usize, offset as usize];
+    usize::try_from(plain(number::MMAP, words)).ok()
 }
 
 /// Remove a mapping that nothing refers to.

@@ -4,7 +4,7 @@ use crate::file::File;
 use crate::process::{saw_read, saw_written};
 use crate::settings::{Way, add, allows, counters, forces};
 use crate::sys::{self, EINVAL, ENOSYS, EOPNOTSUPP, O_APPEND, RWF_DONTCACHE};
-use crate::{direct, settings, state};
+use crate::{direct, recorder, settings, state};
 
 /// The offset of a call that uses the position of the description.
 pub(crate) const POSITION: i64 = -1;
@@ -40,7 +40,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    fn saw(&self, count: isize) {
+    pub(crate) fn saw(&self, count: isize) {
         let bytes = count.max(0) as u64;
         match self.kind {
             Kind::Read => saw_read(bytes),
@@ -52,7 +52,7 @@ impl Call {
 /// Execute a call; `plain` is the call of the next library. The result is that of the C library.
 pub(crate) fn transfer(call: &Call, plain: impl Fn() -> isize) -> isize {
     if call.len == 0 || !settings::is_ready() {
-        return plain();
+        return recorder::transfer(call, plain);
     }
     if settings::is_selective() && !settings::selects(call.fd) {
         let count = plain();

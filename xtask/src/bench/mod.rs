@@ -3,6 +3,7 @@
 //! Most suites are a list of programs that print their figures (`rates.rs`). Raw output, commands and versions are stored under
 //! `bench/runs/DATE-HOST/SUITE/`.
 
+mod advise;
 mod cached;
 mod databases;
 mod eight;
@@ -62,6 +63,7 @@ const SUITES: &[(&str, Suite)] = &[
     ("uncached", host::small_files),
     ("host-copy", host::large_file),
     ("host", host_loop::run),
+    ("advise", advise::run),
     ("mount", mounts::on_disk),
     ("mount-tmpfs", mounts::on_tmpfs),
     ("databases", databases::run),

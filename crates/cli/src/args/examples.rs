@@ -5,7 +5,7 @@ use clap_mangen::roff::{Roff, roman};
 
 /// Lines of a shell, by command; the first ones are of the program itself. A line that begins with `diorite xattr get` is also of the page of
 /// `xattr get`.
-const EXAMPLES: [(&str, &[&str]); 47] = [
+const EXAMPLES: [(&str, &[&str]); 48] = [
     (
         "",
         &[
@@ -232,6 +232,14 @@ const EXAMPLES: [(&str, &[&str]); 47] = [
             "diorite crash --check true -- sh -c 'echo new > note; sync note'",
             "diorite crash --check 'test -s note' -- sh -c 'echo new > note' || echo wrong",
             "diorite crash replay crash.case --image state.img",
+        ],
+    ),
+    (
+        "advise",
+        &[
+            "diorite advise -- tar -cf photos.tar photos",
+            "diorite advise --record photos.trace -- tar -cf photos.tar photos",
+            "diorite advise --no-probe --html photos.html photos.trace",
         ],
     ),
     (

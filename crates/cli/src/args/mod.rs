@@ -24,7 +24,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 pub(crate) use attributes::{Chmod, Chown, Head, Readlink, Rmdir, Tail, Touch, Truncate, Xattr, XattrAction};
 pub(crate) use crash::{Crash, CrashAction, FaultKind, Replay, ReplayedBy};
 pub(crate) use files::{Cat, Cp, Df, Du, HolesKept, Ln, Ls, Mkdir, Mv, OnePath, Rm, Stat, Tree, When};
-pub(crate) use host::Uncached;
+pub(crate) use host::{Advise, Uncached};
 pub(crate) use measure::{Bonnie, DiskPerf, Job, Repro, Table};
 pub(crate) use mount::{Mount, SortBy, Status, Top, Umount};
 pub(crate) use serve::{Nfs, Protocol, Serve, Served, Virtiofs};
@@ -35,7 +35,7 @@ pub(crate) use volume::{Check, FilesystemType, HashPlace, Info, Mkfs, Trim};
 
 use crate::location::Location;
 use crash::CRASH_NOTES;
-use host::UNCACHED_WAYS;
+use host::{ADVISE_STEPS, UNCACHED_WAYS};
 use measure::{DISKPERF_TARGETS, JOB_OPTIONS};
 use mount::MOUNT_OPTIONS;
 use trees::FIND_EXPRESSION;
@@ -202,6 +202,12 @@ pub(crate) enum Command {
     /// option is unknown, the command fails before any job runs.
     #[command(after_long_help = JOB_OPTIONS)]
     Job(Job),
+    /// Say whether a program would gain from direct I/O, file by file
+    ///
+    /// Its reads and writes are recorded, the disk is measured, and caches of several sizes are simulated. The answer has one sentence for
+    /// each group of files, the predicted rates and CPU times, and the hit rate over the size of the cache.
+    #[command(after_help = ADVISE_STEPS)]
+    Advise(Advise),
     /// Run a program without filling the page cache with its files
     ///
     /// The program is unmodified: a preloaded library executes its reads and writes of regular files. Results and errors of its calls stay

@@ -1,5 +1,6 @@
 //! Integration tests of this crate in one program, a module for each scenario.
 
+mod advise;
 mod archives;
 mod bonnie;
 mod closed_output;

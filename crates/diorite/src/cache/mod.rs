@@ -9,6 +9,7 @@ pub(crate) mod arena;
 pub(crate) mod engine;
 pub(crate) mod errors;
 pub(crate) mod file_cache;
+pub(crate) mod model;
 pub(crate) mod pages;
 pub(crate) mod read_ahead;
 pub(crate) mod replacement;

@@ -5,6 +5,7 @@
 pub mod cleaning;
 pub mod counters;
 pub mod glob;
+pub mod record;
 
 /// Path of the file of [`counters::Counters`], which all processes map.
 pub const COUNTERS: &str = "DIORITE_UNCACHED_COUNTERS";
@@ -16,5 +17,7 @@ pub const WAY: &str = "DIORITE_UNCACHED_WAY";
 pub const ONLY: &str = "DIORITE_UNCACHED_ONLY";
 /// Patterns of files to leave alone, one in a line.
 pub const KEEP: &str = "DIORITE_UNCACHED_KEEP";
+/// Path of the file of [`record`]s. With it the library records calls, and changes nothing.
+pub const RECORD: &str = "DIORITE_RECORD";
 /// The longest list of patterns, in bytes.
 pub const PATTERNS_BYTES_MAX: usize = 4000;
