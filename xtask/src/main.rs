@@ -2,6 +2,7 @@
 
 mod bench;
 mod command;
+mod dist;
 mod guests;
 mod hosts;
 mod layers;
@@ -39,6 +40,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
           and boots images of mkfs (needs root)
   load    diorite.load against the packages safetensors, gguf and numpy of PyPI, on whole and damaged files, and with torch
   hosts   [--cases N] [--seed N] [NAME...]: files of the host on ext4, XFS, Btrfs, tmpfs, overlayfs and a FUSE mount (needs root)
+  dist    [PART...]: the packages of a release, in target/dist
+  dist-check [PART...]: install each package in a fresh root and use it there (needs root)
   fuzz    [--seconds N] [--seed FIRST_CASE] [--case N]: hostile images, with a limit of memory
 ";
 
@@ -62,6 +65,9 @@ fn main() -> ExitCode {
         "guests" => guests::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "load" => load::run(),
         "hosts" => hosts::run(&std::env::args().skip(2).collect::<Vec<_>>()),
+        "dist" => setup::install_dist_packages()
+            .and_then(|()| dist::run(&std::env::args().skip(2).collect::<Vec<_>>())),
+        "dist-check" => dist::check::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "torture" => torture(&std::env::args().skip(2).collect::<Vec<_>>()),
         "fuzz" => fuzz(&std::env::args().skip(2).collect::<Vec<_>>()),
         "help" | "--help" | "-h" => {
@@ -120,8 +126,9 @@ fn test(arguments: &[String]) -> Result<(), String> {
         (runner::run(built, &mut skips), fsx.join().unwrap_or_else(|_| Err("fsx: a panic".to_owned())))
     });
     skips.extend(skips_of_fsx);
+    let packed = dist::debian::lays_out(&target::directory().join("debug/diorite"));
     let expected = skips.report(no_skip);
-    passed.and(fsx).and(expected)
+    passed.and(fsx).and(packed).and(expected)
 }
 
 /// A new seed: the seconds since 1970.

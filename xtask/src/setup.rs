@@ -89,6 +89,19 @@ pub(crate) fn install_host_packages() -> Result<(), String> {
     install(TOOLS.iter().chain(HOST_TOOLS))
 }
 
+/// Programs of `cargo xtask dist-check` only.
+const DIST_TOOLS: &[Tool] = &[
+    Tool { program: "debootstrap", package: "debootstrap" },
+    Tool { program: "dpkg-shlibdeps", package: "dpkg-dev" },
+    Tool { program: "pkg-config", package: "pkgconf" },
+    Tool { program: "file", package: "file" },
+];
+
+/// As [`install_packages`], with the packages of `cargo xtask dist` and `dist-check`.
+pub(crate) fn install_dist_packages() -> Result<(), String> {
+    install(TOOLS.iter().chain(DIST_TOOLS))
+}
+
 /// As [`install_packages`], with the packages of `cargo xtask guests`.
 pub(crate) fn install_guest_packages() -> Result<(), String> {
     install(TOOLS.iter().chain(GUEST_TOOLS))

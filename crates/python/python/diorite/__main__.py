@@ -1,35 +1,29 @@
-"""``python -m diorite IMAGE[:/PATH]``: list a directory of an image, or write a file to standard output."""
+"""``python -m diorite ARGUMENT...`` runs the program ``diorite``, which the wheels contain."""
 
-import argparse
-import re
+import os
+import shutil
 import sys
+import sysconfig
+from pathlib import Path
 
-from . import Filesystem, __version__
+
+def program():
+    """The path of the program: of this environment, of the user, beside ``pip install --target``, or in the search path."""
+    user = sysconfig.get_preferred_scheme("user")
+    directories = [sysconfig.get_path("scripts"), sysconfig.get_path("scripts", user), Path(__file__).parents[1] / "bin"]
+    found = (shutil.which("diorite", path=str(directory)) for directory in directories)
+    return next(filter(None, found), None) or shutil.which("diorite")
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python -m diorite", description=__doc__.split(": ", 1)[1])
-    parser.add_argument("location", metavar="IMAGE[:/PATH]", help="an image or a device, and a path in it")
-    parser.add_argument("--version", action="version", version=f"diorite {__version__}")
-    # Not the colon of a scheme, as in nbd://HOST/EXPORT:/path.
-    image, *rest = re.split(":/(?!/)", parser.parse_args().location, maxsplit=1)
-    path = "".join(rest)
-    try:
-        with Filesystem(image, read_only=True) as fs:
-            if fs.isdir("/" + path):
-                print(*sorted(fs.listdir("/" + path)), sep="\n")
-            else:
-                with fs.open("/" + path) as file:
-                    while piece := file.read(1 << 20):
-                        sys.stdout.buffer.write(piece)
-                sys.stdout.flush()
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 141
-    except OSError as error:
-        print(f"diorite: {error.filename or image}: {error.strerror}", file=sys.stderr)
+    path = program()
+    if path is None:
+        print(
+            "diorite: this installation has no program: install a wheel, which contains it, or the Debian package",
+            file=sys.stderr,
+        )
         return 1
-    return 0
+    os.execv(path, [path, *sys.argv[1:]])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """First use: helpful errors, the version, the command."""
 
 import errno
+import os
 import subprocess
 import sys
 
@@ -63,20 +64,18 @@ def test_the_version_is_known():
     assert diorite.__version__[0].isdigit() and diorite.__version__.count(".") == 2
 
 
-def test_the_module_is_a_command(tmp_path):
-    image = tmp_path / "a.img"
-    with diorite.Filesystem.create(image, 8 << 20) as fs:
-        fs.mkdir("/dir")
-        fs.write_bytes("/dir/file", b"content")
-
+def test_the_module_runs_the_program(tmp_path):
     def run(*words):
-        return subprocess.run([sys.executable, "-m", "diorite", *words], capture_output=True, text=True)
+        command = [sys.executable, "-m", "diorite", *words]
+        return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PATH": str(tmp_path)})
 
-    assert run(f"{image}").stdout == "dir\nlost+found\n"
-    assert run(f"{image}:/dir/file").stdout == "content"
-    assert run("--version").stdout == f"diorite {diorite.__version__}\n"
-    failed = run(f"{image}:/missing")
-    assert failed.returncode == 1 and failed.stderr == "diorite: /missing: no such file or directory\n", failed.stderr
+    missing = run("ls", "disk.img")
+    assert missing.returncode == 1 and "install a wheel" in missing.stderr, missing.stderr
+    stand_in = tmp_path / "diorite"
+    stand_in.write_text('#!/bin/sh\nprintf "%s|" "$@"; exit 7\n')
+    stand_in.chmod(0o755)
+    ran = run("ls", "a name")
+    assert (ran.returncode, ran.stdout) == (7, "ls|a name|"), ran.stderr
 
 
 def test_numpy_fromfile_says_what_to_do_instead(fs):
