@@ -53,7 +53,7 @@ fn the_shell_has_history_and_survives_an_interrupt() {
     shell.types("mkdir one\r", "d.img:/> ");
     shell.types("cd one\r", "d.img:/one> ");
     // The line before the last one, changed, and left.
-    shell.types(&format!("{UP}{UP}"), "mkdir one");
+    shell.types(format!("{UP}{UP}"), "mkdir one");
     shell.types(CTRL_C, READY);
     // A command that is running ends, the shell does not.
     shell.types("cat /endless\r", "\0\0\0");
@@ -69,7 +69,7 @@ fn the_shell_has_history_and_survives_an_interrupt() {
     // The history is kept for the next session.
     let mut shell = on_terminal(&bench, 80, &["shell", "d.img:/src"]);
     shell.shows("d.img:/src> ");
-    shell.types(&format!("{UP}{UP}{UP}"), "stat -c %s /endless");
+    shell.types(format!("{UP}{UP}{UP}"), "stat -c %s /endless");
     shell.types(CTRL_C, READY);
     shell.types("exit\r", "");
     assert!(shell.ends().0.success());

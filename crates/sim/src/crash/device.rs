@@ -85,7 +85,9 @@ fn bytes_of(bio: &Bio<'_>) -> Option<Arc<[u8]>> {
             [segment] => Some(Arc::from(&segment[..])),
             segments => {
                 let mut bytes = Vec::with_capacity(bio.len() as usize);
-                segments.iter().for_each(|segment| bytes.extend_from_slice(segment));
+                for segment in segments {
+                    bytes.extend_from_slice(segment);
+                }
                 Some(bytes.into())
             }
         },
