@@ -19,6 +19,9 @@ static FINISH: extern "C" fn() = at_exit;
 /// Bytes of the process by `/proc/self/io` at the last report.
 static READ_BEFORE: AtomicU64 = AtomicU64::new(0);
 static WRITTEN_BEFORE: AtomicU64 = AtomicU64::new(0);
+/// As above, for the thread that reports.
+static OWN_READ_BEFORE: AtomicU64 = AtomicU64::new(0);
+static OWN_WRITTEN_BEFORE: AtomicU64 = AtomicU64::new(0);
 /// Bytes of the library's calls since then.
 static READ: AtomicU64 = AtomicU64::new(0);
 static WRITTEN: AtomicU64 = AtomicU64::new(0);
@@ -41,6 +44,8 @@ extern "C" fn in_child() {
     state::in_child();
     READ_BEFORE.store(0, Ordering::Relaxed);
     WRITTEN_BEFORE.store(0, Ordering::Relaxed);
+    OWN_READ_BEFORE.store(0, Ordering::Relaxed);
+    OWN_WRITTEN_BEFORE.store(0, Ordering::Relaxed);
     READ.store(0, Ordering::Relaxed);
     WRITTEN.store(0, Ordering::Relaxed);
     add(&counters().processes, 1);
@@ -94,9 +99,13 @@ pub(crate) fn saw_written(bytes: u64) {
     WRITTEN.fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// Bytes read and written by all threads, from `/proc/self/io` (`proc_pid_io(5)`).
+/// Bytes read and written by all threads and by children that have ended, from `/proc/self/io` (`proc_pid_io(5)`).
 fn transferred() -> Option<(u64, u64)> {
-    let fd = sys::open(b"/proc/self/io\0", 0)?;
+    transferred_of(b"/proc/self/io\0")
+}
+
+fn transferred_of(path: &[u8]) -> Option<(u64, u64)> {
+    let fd = sys::open(path, 0)?;
     let mut memory = [0; 512];
     let len = sys::read(fd, &mut memory);
     sys::close(fd);
@@ -109,7 +118,17 @@ fn transferred() -> Option<(u64, u64)> {
     // The read itself is counted after it.
     let own = len as u64;
     READ_BEFORE.fetch_add(own, Ordering::Relaxed);
+    OWN_READ_BEFORE.fetch_add(own, Ordering::Relaxed);
     Some((value(b"rchar:")?, value(b"wchar:")?))
+}
+
+/// Bytes that this thread read or wrote by calls that the library has not seen so far; too few if other threads have made calls.
+pub(crate) fn unseen(is_written: bool) -> Option<u64> {
+    let (read, written) = transferred_of(b"/proc/thread-self/io\0")?;
+    let (total, before, seen) =
+        if is_written { (written, &OWN_WRITTEN_BEFORE, &WRITTEN) } else { (read, &OWN_READ_BEFORE, &READ) };
+    let known = before.load(Ordering::Relaxed).saturating_add(seen.load(Ordering::Relaxed));
+    Some(total.saturating_sub(known))
 }
 
 fn begin_account() {
@@ -117,11 +136,20 @@ fn begin_account() {
         READ_BEFORE.fetch_add(read, Ordering::Relaxed);
         WRITTEN_BEFORE.store(written, Ordering::Relaxed);
     }
+    // The bytes of a thread that replaced its program stay.
+    OWN_READ_BEFORE.store(0, Ordering::Relaxed);
+    if let Some((read, written)) = transferred_of(b"/proc/thread-self/io\0") {
+        OWN_READ_BEFORE.fetch_add(read, Ordering::Relaxed);
+        OWN_WRITTEN_BEFORE.store(written, Ordering::Relaxed);
+    }
 }
 
 fn account() {
-    let before = READ_BEFORE.load(Ordering::Relaxed) + READ.swap(0, Ordering::Relaxed);
-    let written_before = WRITTEN_BEFORE.load(Ordering::Relaxed) + WRITTEN.swap(0, Ordering::Relaxed);
+    let (read, written) = (READ.swap(0, Ordering::Relaxed), WRITTEN.swap(0, Ordering::Relaxed));
+    OWN_READ_BEFORE.fetch_add(read, Ordering::Relaxed);
+    OWN_WRITTEN_BEFORE.fetch_add(written, Ordering::Relaxed);
+    let before = READ_BEFORE.load(Ordering::Relaxed) + read;
+    let written_before = WRITTEN_BEFORE.load(Ordering::Relaxed) + written;
     READ_BEFORE.store(0, Ordering::Relaxed);
     let Some((read, written)) = transferred() else { return };
     add(&counters().around_read, read.saturating_sub(before));

@@ -127,7 +127,7 @@ fn describe(fd: c_int, entry: &'static Descriptor) -> Option<&'static Descriptor
         flag_of(O_DIRECT, flag::DIRECT) | flag_of(O_APPEND, flag::APPEND) | flag_of(O_DSYNC, flag::SYNC);
     let position = if bits & O_APPEND != 0 {
         file.size
-    } else if entry.flags.load(Ordering::Relaxed) & OWN_FLAGS == OPENED {
+    } else if entry.flags.load(Ordering::Relaxed) & (OPENED | SHARED) == OPENED {
         0
     } else {
         sys::position(fd)?
@@ -170,6 +170,15 @@ pub(super) fn reset(fd: c_int) {
     own.reset(0);
 }
 
+/// The position was set, perhaps before the first use.
+pub(super) fn sought(fd: c_int, position: u64) {
+    if let Some(found) = known(fd) {
+        found.set_position(position);
+    } else if let Some(found) = entry(fd) {
+        found.flags.fetch_and(!OPENED, Ordering::Relaxed);
+    }
+}
+
 /// The program opened a file.
 pub(super) fn opened(fd: c_int) {
     reset(fd);
@@ -189,7 +198,8 @@ pub(super) fn stream_of(fd: c_int) {
 /// The entry of a descriptor whose stream is about to be closed. It may have been opened without one.
 pub(super) fn closing_stream(fd: c_int) -> Option<&'static Descriptor> {
     let found = entry(fd)?;
-    if found.file() == UNKNOWN && found.flags.load(Ordering::Relaxed) & OWN_FLAGS == OPENED {
+    let flags = found.flags.load(Ordering::Relaxed);
+    if flags & SHARED == 0 && (found.file() != UNKNOWN || flags & OPENED != 0) {
         stream_of(fd);
     }
     known(fd).filter(|found| found.is_stream())
@@ -219,7 +229,9 @@ pub(super) fn share(old: c_int, new: c_int) {
         first.flags.fetch_or(SHARED, Ordering::Relaxed);
         HIGHEST.fetch_max(new, Ordering::Relaxed);
         let opened = first.flags.load(Ordering::Relaxed) & OPENED;
-        second.flags.store(SHARED | opened, Ordering::Relaxed);
+        // The streams of each program.
+        let stream = if new <= 2 { STREAM } else { 0 };
+        second.flags.store(SHARED | opened | stream, Ordering::Relaxed);
         second.partner.store(if is_pair { old + 1 } else { SEVERAL }, Ordering::Relaxed);
     }
 }

@@ -11,7 +11,7 @@ mod descriptors;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::process::{saw_read, saw_written};
+use crate::process::{saw_read, saw_written, unseen};
 use crate::shared::record::{Kind, Record, flag};
 use crate::sys;
 use crate::transfer::{Call, POSITION};
@@ -193,15 +193,13 @@ pub(crate) fn duplicated(old: c_int, new: c_int) {
 
 /// The position was set.
 pub(crate) fn sought(fd: c_int, position: i64) {
-    if is_on()
-        && position >= 0
-        && let Some(descriptor) = descriptors::known(fd)
-    {
-        descriptor.set_position(position as u64);
+    if is_on() && position >= 0 {
+        descriptors::sought(fd, position as u64);
     }
 }
 
-/// Record the bytes that moved the position unseen.
+/// Record the bytes that moved the position unseen. A process that shares the descriptor may have moved it, so they are at most those that
+/// this process moved unseen.
 fn leave(fd: c_int, descriptor: &Descriptor) {
     if !descriptor.is_stream() {
         return;
@@ -210,6 +208,7 @@ fn leave(fd: c_int, descriptor: &Descriptor) {
     let Some(position) = sys::position(fd) else { return };
     let Some(len) = position.checked_sub(seen).filter(|len| *len > 0) else { return };
     let is_written = sys::flags(fd).is_some_and(|flags| flags & sys::O_ACCMODE != 0);
+    let Some(len) = unseen(is_written).map(|bytes| len.min(bytes)).filter(|len| *len > 0) else { return };
     if is_written {
         saw_written(len);
     } else {
