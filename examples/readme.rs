@@ -7,7 +7,7 @@ fn main() -> diorite::Result<()> {
     fs.write("/settings", "pages=1\n")?; // the calls of std::fs
     let file =
         fs.open_options().read(true).write(true).create(true).direct(DirectIo::Required).open("/data")?;
-    let mut page = file.buffer(1 << 20)?; // memory that the disk reads and writes directly
+    let mut page = file.buffer(1 << 20)?; // aligned memory for direct transfers
     file.write_all_at(&page, 0)?; // no copy, no cache
     file.sync_data()?;
     file.read_exact_at(&mut page, 0)?;

@@ -145,6 +145,9 @@ mod tests {
             unreachable!("only names are asked for")
         }
 
+        fn is_empty_directory(&self, _: &Path) -> Result<bool, Error> {
+            unreachable!()
+        }
         fn remove_directory(&self, _: &Path) -> Result<(), Error> {
             unreachable!("only names are asked for")
         }

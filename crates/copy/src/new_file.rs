@@ -194,6 +194,7 @@ impl<'a> FileMaker<'a> {
     fn makes_way(&self, to: &Path, existing: &Meta) -> bool {
         existing.kind == FileKind::Directory
             && self.options.clobber == Clobber::KeepSame
+            && self.sink.is_empty_directory(to).unwrap_or(false)
             && self.sink.remove_directory(to).is_ok()
     }
 

@@ -238,6 +238,10 @@ impl Sink for Rehearsal<'_> {
         Ok(())
     }
 
+    fn is_empty_directory(&self, path: &Path) -> Result<bool, Error> {
+        self.sink.is_empty_directory(path)
+    }
+
     fn remove_directory(&self, _: &Path) -> Result<(), Error> {
         Ok(())
     }

@@ -265,6 +265,8 @@ pub trait Sink: FileTree {
     fn rename(&self, from: &Path, to: &Path) -> Result<(), Error>;
     /// Remove anything but a directory.
     fn remove(&self, path: &Path) -> Result<(), Error>;
+    /// Whether a directory has no entries.
+    fn is_empty_directory(&self, path: &Path) -> Result<bool, Error>;
     /// Remove an empty directory.
     fn remove_directory(&self, path: &Path) -> Result<(), Error>;
     /// Set owner, permissions, times and extended attributes of a new file. Returns the attributes that could not be set. All others are set,

@@ -114,6 +114,8 @@ fn json_says_why_a_command_failed() {
         "raw none",
         "job none.fio",
         "uncached --json --only  -- true",
+        "advise none.rec",
+        "crash --json --from none --check true -- true",
         "repro fairness --report none/x.html",
     ];
     for line in lines {

@@ -306,6 +306,10 @@ impl Sink for HostTree {
         at(path, "remove", |at| fs::remove_file(at))
     }
 
+    fn is_empty_directory(&self, path: &Path) -> Result<bool, Error> {
+        at(path, "list", |at| fs::read_dir(at).map(|mut entries| entries.next().is_none()))
+    }
+
     fn remove_directory(&self, path: &Path) -> Result<(), Error> {
         at(path, "remove the directory", |at| fs::remove_dir(at))
     }

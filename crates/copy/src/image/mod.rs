@@ -299,6 +299,11 @@ impl Sink for ImageTree {
         self.filesystem.remove_file(path).map_err(self.error(path, "remove"))
     }
 
+    fn is_empty_directory(&self, path: &Path) -> Result<bool, Error> {
+        let mut entries = self.filesystem.read_dir(path).map_err(self.error(path, "list"))?;
+        Ok(entries.next().is_none())
+    }
+
     fn remove_directory(&self, path: &Path) -> Result<(), Error> {
         self.filesystem.remove_dir(path).map_err(self.error(path, "remove the directory"))
     }

@@ -305,7 +305,14 @@ fn a_loop_device_that_is_about_to_be_free_is_waited_for() {
 /// The device, claimed as a mount claims it.
 fn claimed(device: &Path) -> rustix::fd::OwnedFd {
     use rustix::fs::{Mode, OFlags};
-    rustix::fs::open(device, OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()).unwrap()
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    loop {
+        match rustix::fs::open(device, OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()) {
+            // A device that was just closed is claimed for a moment.
+            Err(rustix::io::Errno::BUSY) if std::time::Instant::now() < limit => std::thread::yield_now(),
+            opened => return opened.unwrap(),
+        }
+    }
 }
 
 /// The kernel lets a read-only loop device be opened for writing, and refuses each write.

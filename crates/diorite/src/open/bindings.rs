@@ -215,7 +215,7 @@ mod tests {
         let mut bindings = RawBindings::load(directory.path().join("raw")).expect("none");
         bindings.bind("raw1", "/dev/null").expect("bound");
         let itself = "it is the name itself; give the path of the device";
-        let bound = "it is bound itself; give what it is bound to, /dev/null";
+        let bound = "it is itself a bound name; give its device, /dev/null";
         let absent = "it does not exist; give an existing file or device";
         for (target, why) in [
             ("raw:raw3", itself),

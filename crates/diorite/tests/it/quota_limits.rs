@@ -145,7 +145,7 @@ fn soft_limits_hold_when_their_time_is_over() {
 fn assert_exceeded<T: std::fmt::Debug>(result: Result<T>, what: &str) {
     let error = result.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::QuotaExceeded, "{error}");
-    let text = format!("quota exceeded: user 1000 may have no more {what}");
+    let text = format!("quota exceeded: user 1000 has reached the limit of {what}");
     assert!(error.to_string().contains(&text), "{error}");
 }
 
