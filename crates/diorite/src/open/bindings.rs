@@ -226,8 +226,8 @@ mod tests {
             ("raw:raw9", "a binding cannot refer to raw: or /dev/raw/; give the paths of the devices"),
             ("/no/such", absent),
             ("such:thing", absent),
-            ("/no/such?partition=1", "/no/such is not there; give files or devices that are"),
-            ("stripe:/dev/zero,/no/such?chunk=4K", "/no/such is not there; give files or devices that are"),
+            ("/no/such?partition=1", "/no/such does not exist; give existing files or devices"),
+            ("stripe:/dev/zero,/no/such?chunk=4K", "/no/such does not exist; give existing files or devices"),
         ] {
             let error = bindings.bind("raw3", target).expect_err(target);
             assert_eq!(error.to_string(), format!("raw3: cannot be bound to {target}: {why}"));
