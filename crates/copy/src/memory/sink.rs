@@ -147,7 +147,7 @@ impl Sink for MemoryTree {
     fn is_empty_directory(&self, path: &Path) -> Result<bool, Error> {
         self.in_parent(path, "list", |arena, parent, name| {
             let id = arena.child(parent, name).ok_or(Errno::NOENT)?;
-            arena.entries(id).map(|entries| entries.is_empty()).ok_or(Errno::NOTDIR)
+            arena.entries(id).map(std::collections::BTreeMap::is_empty).ok_or(Errno::NOTDIR)
         })
     }
 
