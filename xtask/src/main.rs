@@ -22,7 +22,7 @@ use std::process::{Command, ExitCode};
 const USAGE: &str = "usage: cargo xtask COMMAND
 
   setup   install the Debian packages that the tests need (as root), or print the missing ones
-  test    [--no-skip] [--seed N]: setup, then every test of the workspace, and fsx on mounts for two minutes (with a new seed, or N);
+  test    [--no-skip] [--seed N]: setup, then every test of the workspace, and fsx on mounts for one minute (with a new seed, or N);
           skipped tests are listed; with --no-skip a skip that is not in xtask/expected_skips.txt is a failure
   miri    the unsafe memory code under Miri (needs a nightly toolchain)
   asan    queues, the arena and the buffer pool under AddressSanitizer; as miri

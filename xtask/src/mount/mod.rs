@@ -19,6 +19,8 @@ use transport::Transport;
 
 /// The default duration of a part.
 const SECONDS: u64 = 20;
+/// The same for the fsx runs among the tests.
+const FSX_SECONDS: u64 = 10;
 
 /// The arguments of a part.
 #[derive(Clone, Debug)]
@@ -145,7 +147,7 @@ pub(crate) fn fsx(seed: u32, skips: &mut Skips) -> Result<(), String> {
     if parts.is_empty() {
         return Ok(());
     }
-    let (time, seed) = (Duration::from_secs(SECONDS), u64::from(seed));
+    let (time, seed) = (Duration::from_secs(FSX_SECONDS), u64::from(seed));
     let settings = Settings { time, seed, diorite: diorite()?, transport: Transport::DevFuse };
     let mut failed = Vec::new();
     for part in parts {

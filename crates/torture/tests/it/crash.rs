@@ -28,7 +28,7 @@ fn journalled_volumes_keep_their_promises() {
     if !has_e2fsck() {
         return println!("SKIPPED: e2fsck is not installed");
     }
-    torture(|format| format.journal, 3000);
+    torture(|format| format.journal, 2200);
 }
 
 #[test]
@@ -36,5 +36,5 @@ fn volumes_without_a_journal_lose_nothing_promised() {
     if !has_e2fsck() {
         return println!("SKIPPED: e2fsck is not installed");
     }
-    torture(|format| !format.journal, 1200);
+    torture(|format| !format.journal, 900);
 }

@@ -20,19 +20,19 @@ fn cases(options: &Options, cases: std::ops::Range<u64>) {
 
 #[test]
 fn calls_of_simulated_threads_have_an_order() {
-    cases(&Options::default(), 0..60);
+    cases(&Options::default(), 0..40);
 }
 
 #[test]
 fn calls_of_real_threads_have_an_order() {
-    cases(&Options { real_threads: true, ..Options::default() }, 5000..5060);
+    cases(&Options { real_threads: true, ..Options::default() }, 5000..5040);
 }
 
 /// On a full volume, writes that failed, or ended short, had overwritten what lay behind the hole for which there was no space.
 #[test]
 fn calls_on_full_volumes_have_an_order() {
     let formats = ["ext4-1k", "ext4-4k-inline"].iter().filter_map(|name| Format::by_name(name)).collect();
-    cases(&Options { formats, real_threads: true, full: true, ..Options::default() }, 600_000..600_400);
+    cases(&Options { formats, real_threads: true, full: true, ..Options::default() }, 600_000..600_280);
 }
 
 /// Handles by two names of a file of the host.
