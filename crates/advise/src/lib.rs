@@ -3,8 +3,8 @@
 //! Where it sits: above the measurements (`diorite-bench`), below the program.
 //!
 //! Interface, in the order of use:
-//! 1. [`record`] makes a [`trace::Trace`]: what the program did with its files.
-//! 2. [`probe`] makes [`probe::Probes`]: what the disk and the CPU take for transfers.
+//! 1. [`record`] makes a [`trace::Trace`]: the reads, writes and syncs of a program.
+//! 2. [`probe`] makes [`probe::Probes`]: the time and the CPU time of transfers.
 //! 3. [`predict`] simulates the trace in each way, with the caches of [`simulate`].
 //! 4. [`answer`] says it in sentences and figures.
 

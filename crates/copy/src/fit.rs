@@ -3,8 +3,8 @@
 //! Interface: [`FitPlan::new`] before the volume is made, [`FitPlan::cut`] after it was filled with
 //! [`AllocationPolicy::Packed`](diorite::front_end::AllocationPolicy).
 //!
-//! The planned volume is too large. The journal, the inodes of a group and the space for growth depend on the size; they are those of a volume
-//! for the lower bound. Groups after that volume have no metadata at their start, so that truncation leaves no gap.
+//! The planned volume is too large. The size of a volume sets its journal, the inodes of a group and the space for growth. The plan uses the
+//! values of a volume for the lower bound. Groups after that volume have no metadata at their start, so that truncation leaves no gap.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Tests what a program keeps after a power cut.
+//! Tests which data of a program survives a power cut.
 //!
 //! A [`CrashTest`] runs a workload on a volume, a raw device or a file, in memory. It records each write and flush of the disk. A cut can
 //! lose any unflushed write, so the record has many states that the disk can be left in. The test opens each of them and calls a check.

@@ -1,6 +1,6 @@
 //! What a trace takes in another way: elapsed time, CPU time, and memory.
 //!
-//! The times between the calls of a thread are those of the recording. The time of each call is predicted from probes and from what
+//! The times between the calls of a thread come from the recording. The time of each call is predicted from probes and from what
 //! the simulated cache holds (`simulation`). The cache begins without the files.
 
 mod simulation;

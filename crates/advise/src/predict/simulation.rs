@@ -204,7 +204,7 @@ impl<'a> Simulation<'a> {
         self.files[file as usize].size = size;
     }
 
-    /// Count read pages, and those of them that a cache held.
+    /// Count the pages that were read, and the hits among them.
     fn count(&mut self, file: u32, pages: u64, missing: u64) {
         let group = self.group_of[file as usize];
         if let Some(group) = self.run.groups.get_mut(group) {

@@ -16,7 +16,7 @@ pub use store::{ProbeFileError, load, path_for, store};
 pub struct Probes {
     /// Filesystem and device, as `ext4 on /dev/vda`.
     pub place: String,
-    /// Memory that files can use: what is free or cached, or the limit of the control group.
+    /// Memory that files can use: free and cached memory, or the limit of the control group.
     pub memory_bytes: u64,
     /// Size of the scratch file.
     pub scratch_bytes: u64,

@@ -106,7 +106,7 @@ fn spread(file: u32, page: u64) -> u64 {
     (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32
 }
 
-/// The uses of all pages of which one in `rate` counts, and `rate`.
+/// A sample of page uses: one page in `rate` is counted. The second value is `rate`.
 fn uses(trace: &Trace) -> (Vec<Use>, u64) {
     let pages = trace.events.iter().map(|event| match event.action {
         Action::Read(span) | Action::Write(span) => span.pages().end - span.pages().start,

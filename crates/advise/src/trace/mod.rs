@@ -82,7 +82,7 @@ pub struct Event {
     pub action: Action,
     /// The file was open with `O_DIRECT`.
     pub is_direct: bool,
-    /// Begin and duration are those of the call. Calls of streams are recorded together, so theirs are estimates.
+    /// The begin and the duration of the call. For calls of streams, which are recorded together, both are estimates.
     pub is_timed: bool,
 }
 

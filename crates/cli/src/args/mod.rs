@@ -214,7 +214,7 @@ pub(crate) enum Command {
     /// the same. A summary on standard error counts the bytes of each method, and the bytes that bypassed the library.
     #[command(after_help = UNCACHED_WAYS)]
     Uncached(Uncached),
-    /// Test what a program keeps after a power cut
+    /// Test which data of a program survives a power cut
     ///
     /// The program runs on a new volume in memory, and each write and flush of its disk is recorded. A power cut can lose any write that was
     /// not flushed. Each state that it can leave is mounted, and a command of yours checks it. The answer is the smallest wrong state, in

@@ -1,4 +1,4 @@
-//! `diorite crash`: what a program keeps after a power cut.
+//! `diorite crash` tests which data of a program survives a power cut.
 //!
 //! A run makes a volume in memory, mounts it, runs the workload there and records the writes and flushes of the disk (`record`). Then it
 //! mounts states after power cuts, and runs the check in each (`judge`). `answer` has the words, `case_file` one state as a file.
@@ -92,7 +92,7 @@ fn run(
     if let Some(problem) = &record.problem {
         // With an error of the disk, that is expected.
         if error.is_none() {
-            complain(&format!("crash: the workload {problem}; what it did is tested"));
+            complain(&format!("crash: the workload {problem}; its writes so far are tested"));
         }
     }
     if arguments.lying_flush {

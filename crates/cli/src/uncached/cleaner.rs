@@ -20,7 +20,7 @@ use rustix::net::{
     SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
-/// Ranges that are being written. With those that arrive in a pause they fit into the usual limit of descriptors.
+/// The most ranges in writeback at a time. This number, with the ranges that arrive meanwhile, stays below the usual limit of descriptors.
 const WAITING_MAX: usize = 256;
 /// The descriptor of the programs' end of the socket, if it is free. Programs that count descriptors see theirs only.
 const SOCKET_FROM: i32 = 900;
