@@ -3,7 +3,7 @@
 use diorite::Timestamp;
 use diorite::mkfs::MkfsOptions;
 use diorite_copy::MemoryTree;
-use twox_hash::xxhash3_128::Hasher;
+use sha2::{Digest as _, Sha256};
 
 use crate::failure::{Failure, Result};
 use crate::interrupt;
@@ -51,10 +51,13 @@ pub(crate) fn identify(content: &MemoryTree, options: &mut MkfsOptions, given: G
 
 /// The digest of the content and of the options, which make another image of it.
 fn digest_with(content: [u8; 16], options: &MkfsOptions) -> [u8; 16] {
-    let mut hasher = Hasher::new();
-    hasher.write(&content);
-    hasher.write(options.named().as_bytes());
-    hasher.finish_128().to_le_bytes()
+    combined(content, options.named().as_bytes())
+}
+
+/// A digest and further bytes: the first half of a SHA-256.
+pub(crate) fn combined(digest: [u8; 16], bytes: &[u8]) -> [u8; 16] {
+    let combined = Sha256::new().chain_update(digest).chain_update(bytes).finalize();
+    std::array::from_fn(|index| combined[index])
 }
 
 /// The time in `SOURCE_DATE_EPOCH`.

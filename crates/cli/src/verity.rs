@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::args::{HashPlace, Mkfs};
 use crate::failure::{Failure, Result};
 use crate::fit::bytes_of;
-use crate::identity::Identity;
+use crate::identity::{Identity, combined};
 use crate::interrupt;
 use crate::location::name_of_image;
 use crate::new_volume::{Made, Target};
@@ -87,10 +87,7 @@ fn salt(arguments: &Mkfs, identity: Identity) -> Result<Vec<u8>> {
 
 /// Bytes for a purpose, from the identity of the image.
 fn derived(identity: Identity, purpose: &str) -> [u8; 16] {
-    let mut hasher = twox_hash::xxhash3_128::Hasher::new();
-    hasher.write(&identity.digest);
-    hasher.write(purpose.as_bytes());
-    hasher.finish_128().to_le_bytes()
+    combined(identity.digest, purpose.as_bytes())
 }
 
 /// The file that has the tree.

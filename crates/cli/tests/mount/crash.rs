@@ -10,7 +10,8 @@ fn crash(bench: &Bench, options: &[&str], check: &str, workload: &str) -> (serde
     let words = ["crash", "--json", "--size", "32M", "--check", check];
     let shell = ["--", "sh", "-c", workload];
     let all = words.iter().chain(options).chain(&shell);
-    let output = bench.diorite(all).output().expect("the program starts");
+    let output =
+        bench.diorite(all).env("TMPDIR", bench.directory.path()).output().expect("the program starts");
     let answer = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}{}", text(&output.stdout), text(&output.stderr)));
     (answer, output.status.code().expect("an exit status"))
@@ -94,11 +95,17 @@ fn hostile_programs_are_ended() {
         crash(&bench, &["--total", "10"], writes, "echo data > f; sync f; sleep 100 & exit 3");
     assert_eq!(status, 0, "{answer:#}");
     let words = ["crash", "--check-time", "1", "--total", "4", "--check", "sleep 100", "--", "true"];
-    let output = bench.diorite(words).output().expect("the program starts");
+    let output =
+        bench.diorite(words).env("TMPDIR", bench.directory.path()).output().expect("the program starts");
     let said = text(&output.stderr);
     assert!(output.status.code() == Some(1) && said.contains("time limit of 1 s"), "{said}");
+    // Other tests have mounts of their own.
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mounts");
-    assert!(!mounts.contains("diorite-crash-"), "{mounts}");
+    assert!(
+        !mounts.contains(text(bench.directory.path().as_os_str().as_encoded_bytes()).as_str()),
+        "{mounts}"
+    );
+    assert_eq!(std::fs::read_dir(bench.directory.path()).expect("a directory").count(), 0);
 }
 
 /// A program that goes on after a failed sync is found by an error of the disk; one that reports the error is right.

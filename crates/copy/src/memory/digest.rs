@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use diorite::{FileKind, Timestamp};
-use twox_hash::xxhash3_128::Hasher;
+use sha2::{Digest as _, Sha256};
 
 use crate::memory::MemoryTree;
 use crate::memory::arena::{Content, Node, NodeId};
@@ -18,18 +18,18 @@ const CHUNK_BYTES: usize = 1 << 20;
 
 /// A hash of fields, each with its length.
 struct Fields {
-    hasher: Hasher,
+    hasher: Sha256,
     memory: Vec<u8>,
 }
 
 impl Fields {
     fn number(&mut self, number: u64) {
-        self.hasher.write(&number.to_le_bytes());
+        self.hasher.update(number.to_le_bytes());
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
         self.number(bytes.len() as u64);
-        self.hasher.write(bytes);
+        self.hasher.update(bytes);
     }
 
     /// Everything but the name, the data and access times: a read of a source changes those.
@@ -72,7 +72,7 @@ impl Fields {
                 }
                 let len = (end - offset).min(CHUNK_BYTES as u64) as usize;
                 let count = file.read_at(&mut self.memory[..len], offset)?;
-                self.hasher.write(&self.memory[..count]);
+                self.hasher.update(&self.memory[..count]);
                 offset += count as u64;
                 if count < len {
                     // It was cut meanwhile.
@@ -86,13 +86,13 @@ impl Fields {
 }
 
 impl MemoryTree {
-    /// 16 bytes that are equal for equal names, attributes, extended attributes, targets of links and data, and differ otherwise (XXH3-128,
-    /// which is no defence against an attacker). Reads all data.
+    /// 16 bytes that are equal for equal names, attributes, extended attributes, targets of links and data, and differ otherwise
+    /// (the first half of a SHA-256). Reads all data.
     ///
     /// # Errors
     /// Data cannot be read, or `watch` is cancelled.
     pub fn digest(&self, watch: &dyn Watch) -> Result<[u8; 16], Error> {
-        let mut fields = Fields { hasher: Hasher::new(), memory: vec![0; CHUNK_BYTES] };
+        let mut fields = Fields { hasher: Sha256::new(), memory: vec![0; CHUNK_BYTES] };
         let mut numbers = std::collections::HashMap::new();
         for (path, id) in self.in_order() {
             fields.bytes(path.as_os_str().as_encoded_bytes());
@@ -109,7 +109,8 @@ impl MemoryTree {
                 fields.data(&*file, size, watch)?;
             }
         }
-        Ok(fields.hasher.finish_128().to_le_bytes())
+        let digest = fields.hasher.finalize();
+        Ok(std::array::from_fn(|index| digest[index]))
     }
 
     /// The newest modification time of all files; `None` without any.
