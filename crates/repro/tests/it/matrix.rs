@@ -105,7 +105,7 @@ fn every_owner_gets_a_share_and_a_lone_small_reader_does_not_wait() {
     let mut broken = Vec::new();
     for workload in workloads().iter().filter(|workload| is_chosen(&workload.name)) {
         let inject = "inject".parse().expect("a known scheduler");
-        for bound in bounds(workload, inject, Duration::from_secs(4)) {
+        for bound in bounds(workload, inject, Duration::from_secs(3)) {
             println!("{}: {bound}", workload.name);
             if !bound.holds() {
                 broken.push(format!("{}: {bound}", workload.name));

@@ -27,7 +27,7 @@ use diorite_sim::image::{ImageDevice, SparseImage};
 use crate::common::{read_file, run, write_blocks};
 
 /// About how many images one test rebuilds, replays and checks.
-pub const IMAGES_MAX: usize = 160;
+pub const IMAGES_MAX: usize = 110;
 
 /// Inode number, kind, permissions, links, size and a hash of the content.
 pub type Node = (u32, FileKind, u16, u32, u64, u64);
