@@ -251,7 +251,7 @@ fn summarize(values: &[u64; NAMES.len()], as_json: bool) {
     print_error(&format!("  read     {}", ways(read_flag, read_direct, read_dropped)));
     print_error(&format!("  written  {}", ways(written_flag, written_direct, written_dropped)));
     print_error(&format!(
-        "  around   {} read and {} written by streams and own system calls (pipes and terminals included), {} mapped, {} spliced, {}",
+        "  other    {} read and {} written by streams of stdio and by system calls of the program itself (pipes and terminals included), {} mapped, {} spliced, {}",
         size_in_words(around_read),
         size_in_words(around_written),
         size_in_words(mapped),

@@ -67,6 +67,11 @@ pub fn open_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDev
     }
     let Some((outer, query)) = split_query(spec) else {
         if let Some(scheme) = unknown_scheme(spec) {
+            if scheme == "sim" {
+                return Err(bad(
+                    "a simulated disk has no content; only the commands job and diskperf take it".to_owned()
+                ));
+            }
             return Err(bad(format!(
                 "unknown scheme `{scheme}:`; use PATH, raw:PATH, stripe:A,B, linear:A,B, md:A,B, lvm:A,B or nbd://HOST/EXPORT"
             )));
