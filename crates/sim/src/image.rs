@@ -253,22 +253,31 @@ impl BlockDevice for ImageDevice {
     }
 
     fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
-        let mut first = Ok(());
-        for bio in bios {
-            match self.geometry.check(bio) {
-                Ok(()) => {
-                    self.counters.count(bio.op, bio.len());
-                    self.image.lock().unwrap_or_else(PoisonError::into_inner).apply(bio);
-                }
-                Err(kind) => first = first.and(Err((self as &dyn BlockDevice).error(bio, kind))),
-            }
-        }
-        first
+        execute_each(self, bios, |bio| self.image.lock().unwrap_or_else(PoisonError::into_inner).apply(bio))
     }
 
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
         Ok(<dyn BlockDevice>::immediate_queue(self, depth))
     }
+}
+
+/// Check, count and apply each transfer of a device in memory. Returns the first error.
+pub(crate) fn execute_each(
+    device: &dyn BlockDevice,
+    bios: &mut [Bio<'_>],
+    mut apply: impl FnMut(&mut Bio<'_>),
+) -> Result<(), IoError> {
+    let mut first = Ok(());
+    for bio in bios {
+        match device.geometry().check(bio) {
+            Ok(()) => {
+                device.counters().count(bio.op, bio.len());
+                apply(bio);
+            }
+            Err(kind) => first = first.and(Err(device.error(bio, kind))),
+        }
+    }
+    first
 }
 
 /// The geometry of a plain device in memory; the capacity is still to be set.

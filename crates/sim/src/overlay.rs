@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use diorite_block::{Bio, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoQueue, Op};
 
-use crate::image::{SparseImage, plain_geometry};
+use crate::image::{SparseImage, execute_each, plain_geometry};
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
@@ -134,17 +134,7 @@ impl BlockDevice for OverlayDevice {
     }
 
     fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
-        let mut first = Ok(());
-        for bio in bios {
-            match self.geometry.check(bio) {
-                Ok(()) => {
-                    self.counters.count(bio.op, bio.len());
-                    self.apply(bio);
-                }
-                Err(kind) => first = first.and(Err((self as &dyn BlockDevice).error(bio, kind))),
-            }
-        }
-        first
+        execute_each(self, bios, |bio| self.apply(bio))
     }
 
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {

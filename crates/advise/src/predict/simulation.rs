@@ -225,7 +225,7 @@ impl<'a> Simulation<'a> {
 
     fn read_buffered(&mut self, event: &Event, span: Span, now: f64) -> Cost {
         let buffered = &self.probes.buffered;
-        let is_in_order = self.streams.enter(event.thread, event.file, span.offset, span.end());
+        let is_in_order = self.streams.of(event.thread, event.file).enter(span.offset, span.end());
         let (mut missing, mut runs, mut was_missing) = (0, 0, false);
         for page in span.pages() {
             let is_missing = !self.cache.touch(event.file, page);
@@ -256,7 +256,7 @@ impl<'a> Simulation<'a> {
             window_bytes: self.limits.read_ahead_bytes,
             first: buffered.random.at(missing_bytes),
         };
-        self.streams.read(event.thread, event.file, now, missing_bytes as f64, cost, pace) + stalled
+        self.streams.of(event.thread, event.file).read(now, missing_bytes as f64, cost, pace) + stalled
     }
 
     /// The highest rate of the disk for reads.
@@ -341,7 +341,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn read_direct(&mut self, event: &Event, span: Span, now: f64, way: Way) -> Cost {
-        let is_in_order = self.streams.enter(event.thread, event.file, span.offset, span.end());
+        let is_in_order = self.streams.of(event.thread, event.file).enter(span.offset, span.end());
         let bytes = Self::blocks(span);
         self.count(event.file, bytes / PAGE_BYTES, bytes / PAGE_BYTES);
         let direct = self.direct;
@@ -357,11 +357,11 @@ impl<'a> Simulation<'a> {
         let cost = Cost { seconds: 0.0, cpu_s: per_byte.cpu_s * span.len as f64 + copied };
         let first = direct.random.at(bytes.max(BLOCK_BYTES));
         let pace = Pace { disk_s_per_byte: per_byte.seconds, window_bytes: STREAM_WINDOW_BYTES, first };
-        self.streams.read(event.thread, event.file, now, span.len as f64, cost, pace)
+        self.streams.of(event.thread, event.file).read(now, span.len as f64, cost, pace)
     }
 
     fn write_direct(&mut self, event: &Event, span: Span, now: f64, way: Way) -> Cost {
-        let is_in_order = self.streams.enter(event.thread, event.file, span.offset, span.end());
+        let is_in_order = self.streams.of(event.thread, event.file).enter(span.offset, span.end());
         let direct = self.direct;
         let bytes = Self::blocks(span);
         let state = &mut self.files[event.file as usize];
@@ -384,7 +384,7 @@ impl<'a> Simulation<'a> {
             window_bytes: STREAM_WINDOW_BYTES,
             first: Cost::default(),
         };
-        self.streams.write(event.thread, event.file, now, span.len as f64, cost, pace)
+        self.streams.of(event.thread, event.file).write(now, span.len as f64, cost, pace)
     }
 
     fn sync_direct(&mut self, event: &Event, now: f64, way: Way) -> Cost {
@@ -399,7 +399,7 @@ impl<'a> Simulation<'a> {
             cost += self.direct.write.at(BLOCK_BYTES) * (dirty as f64 / BLOCK_BYTES as f64 / 4.0);
         }
         if way == Way::DirectAhead {
-            cost.seconds += self.streams.drain(event.thread, event.file, now);
+            cost.seconds += self.streams.of(event.thread, event.file).drain(now);
         }
         cost
     }

@@ -6,7 +6,7 @@ use crate::probe::Cost;
 
 /// One file, read or written in order by one thread.
 #[derive(Clone, Copy, Debug, Default)]
-struct Stream {
+pub(super) struct Stream {
     /// The offset after the last call.
     next: u64,
     /// When the disk has moved what was asked of it, on the clock of the thread.
@@ -26,6 +26,46 @@ pub(super) struct Pace {
     pub(super) first: Cost,
 }
 
+impl Stream {
+    /// Whether a call continues the stream or begins one at the begin of the file. The call becomes its last one.
+    pub(super) fn enter(&mut self, offset: u64, end: u64) -> bool {
+        let is_in_order = self.next == offset || offset == 0;
+        if !is_in_order || offset == 0 {
+            self.is_begun = false;
+        }
+        self.next = end;
+        is_in_order
+    }
+
+    /// Read `bytes` that the cache does not hold, at `now` on the clock of the thread. `cost` is what the CPU does for the call.
+    pub(super) fn read(&mut self, now: f64, bytes: f64, cost: Cost, pace: Pace) -> Cost {
+        let disk = bytes * pace.disk_s_per_byte;
+        if self.is_begun {
+            // The disk was idle while the window was full.
+            let earliest = now - pace.window_bytes * pace.disk_s_per_byte;
+            self.moved_s = self.moved_s.max(earliest) + disk;
+            return Cost { seconds: cost.cpu_s.max(self.moved_s - now), cpu_s: cost.cpu_s };
+        }
+        self.is_begun = true;
+        self.moved_s = now + pace.first.seconds.max(disk);
+        let cpu_s = cost.cpu_s.max(pace.first.cpu_s);
+        Cost { seconds: cpu_s.max(self.moved_s - now), cpu_s }
+    }
+
+    /// Write `bytes`: the call waits only while the window is full.
+    pub(super) fn write(&mut self, now: f64, bytes: f64, cost: Cost, pace: Pace) -> Cost {
+        self.moved_s = self.moved_s.max(now) + bytes * pace.disk_s_per_byte;
+        self.is_written = true;
+        let wait = self.moved_s - pace.window_bytes * pace.disk_s_per_byte - now;
+        Cost { seconds: cost.cpu_s.max(wait), cpu_s: cost.cpu_s }
+    }
+
+    /// How long a sync of the file waits for what is behind.
+    pub(super) fn drain(&self, now: f64) -> f64 {
+        (self.moved_s - now).max(0.0)
+    }
+}
+
 /// All streams, by thread and file.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
@@ -33,56 +73,9 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// Whether a call continues a stream or begins one at the begin of the file. The call becomes its last one.
-    pub(super) fn enter(&mut self, thread: u32, file: u32, offset: u64, end: u64) -> bool {
-        let stream = self.all.entry((thread, file)).or_default();
-        let is_in_order = stream.next == offset || offset == 0;
-        if !is_in_order || offset == 0 {
-            stream.is_begun = false;
-        }
-        stream.next = end;
-        is_in_order
-    }
-
-    /// Read `bytes` that the cache does not hold, at `now` on the clock of the thread. `cost` is what the CPU does for the call.
-    pub(super) fn read(
-        &mut self,
-        thread: u32,
-        file: u32,
-        now: f64,
-        bytes: f64,
-        cost: Cost,
-        pace: Pace,
-    ) -> Cost {
-        let stream = self.all.entry((thread, file)).or_default();
-        let disk = bytes * pace.disk_s_per_byte;
-        if stream.is_begun {
-            // The disk was idle while the window was full.
-            let earliest = now - pace.window_bytes * pace.disk_s_per_byte;
-            stream.moved_s = stream.moved_s.max(earliest) + disk;
-            return Cost { seconds: cost.cpu_s.max(stream.moved_s - now), cpu_s: cost.cpu_s };
-        }
-        stream.is_begun = true;
-        stream.moved_s = now + pace.first.seconds.max(disk);
-        let cpu_s = cost.cpu_s.max(pace.first.cpu_s);
-        Cost { seconds: cpu_s.max(stream.moved_s - now), cpu_s }
-    }
-
-    /// Write `bytes`: the call waits only while the window is full.
-    pub(super) fn write(
-        &mut self,
-        thread: u32,
-        file: u32,
-        now: f64,
-        bytes: f64,
-        cost: Cost,
-        pace: Pace,
-    ) -> Cost {
-        let stream = self.all.entry((thread, file)).or_default();
-        stream.moved_s = stream.moved_s.max(now) + bytes * pace.disk_s_per_byte;
-        stream.is_written = true;
-        let wait = stream.moved_s - pace.window_bytes * pace.disk_s_per_byte - now;
-        Cost { seconds: cost.cpu_s.max(wait), cpu_s: cost.cpu_s }
+    /// The stream of a thread on a file.
+    pub(super) fn of(&mut self, thread: u32, file: u32) -> &mut Stream {
+        self.all.entry((thread, file)).or_default()
     }
 
     /// When the last write of a thread is on the disk.
@@ -90,13 +83,7 @@ impl Streams {
         let own = self.all.iter().filter(|((owner, _), stream)| *owner == thread && stream.is_written);
         own.map(|(_, stream)| stream.moved_s).fold(0.0, f64::max)
     }
-
-    /// How long a sync of the file waits for what is behind.
-    pub(super) fn drain(&mut self, thread: u32, file: u32, now: f64) -> f64 {
-        self.all.get(&(thread, file)).map_or(0.0, |stream| (stream.moved_s - now).max(0.0))
-    }
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,10 +98,10 @@ mod tests {
     #[test]
     fn a_reader_waits_for_the_slower_of_disk_and_cpu() {
         let total = |think: f64, cpu_s: f64| {
-            let (mut streams, mut now) = (Streams::default(), 0.0);
+            let (mut stream, mut now) = (Stream::default(), 0.0);
             for _ in 0..100 {
                 now += think;
-                now += streams.read(0, 0, now, 1.0, cpu(cpu_s), PACE).seconds;
+                now += stream.read(now, 1.0, cpu(cpu_s), PACE).seconds;
             }
             now
         };
@@ -128,24 +115,24 @@ mod tests {
 
     #[test]
     fn a_writer_waits_for_a_full_window_and_for_syncs() {
-        let (mut streams, mut now) = (Streams::default(), 0.0);
+        let (mut stream, mut now) = (Stream::default(), 0.0);
         for _ in 0..100 {
-            now += streams.write(0, 0, now, 1.0, cpu(0.1), PACE).seconds;
+            now += stream.write(now, 1.0, cpu(0.1), PACE).seconds;
         }
         assert!((now - 96.0).abs() < 1.0, "{now}");
-        let wait = streams.drain(0, 0, now);
+        let wait = stream.drain(now);
         assert!((wait - 4.0).abs() < 0.5, "{wait}");
-        assert!(streams.drain(1, 0, now).abs() < 1e-9);
+        assert!(Stream::default().drain(now).abs() < 1e-9);
     }
 
     #[test]
     fn order_is_by_thread_and_file() {
         let mut streams = Streams::default();
-        assert!(streams.enter(0, 0, 0, 10));
-        assert!(streams.enter(0, 0, 10, 20));
-        assert!(!streams.enter(1, 0, 20, 30));
-        assert!(streams.enter(1, 0, 30, 40));
-        assert!(!streams.enter(0, 0, 50, 60));
-        assert!(streams.enter(0, 1, 0, 5) && streams.enter(0, 0, 0, 5));
+        assert!(streams.of(0, 0).enter(0, 10));
+        assert!(streams.of(0, 0).enter(10, 20));
+        assert!(!streams.of(1, 0).enter(20, 30));
+        assert!(streams.of(1, 0).enter(30, 40));
+        assert!(!streams.of(0, 0).enter(50, 60));
+        assert!(streams.of(0, 1).enter(0, 5) && streams.of(0, 0).enter(0, 5));
     }
 }

@@ -69,7 +69,7 @@ pub fn open_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn BlockDev
         if let Some(scheme) = unknown_scheme(spec) {
             if scheme == "sim" {
                 return Err(bad(
-                    "a simulated disk has no content; only the commands job and diskperf take it".to_owned()
+                    "a simulated disk has no content; only the commands job and diskperf take it".to_owned(),
                 ));
             }
             return Err(bad(format!(
