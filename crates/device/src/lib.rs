@@ -26,7 +26,7 @@ pub use joined::{JoinedDevice, common_geometry, execute_on_each};
 pub use memory::buffer::{AlignedBuf, read_unaligned};
 pub use memory::buffers::{RegisteredBuf, RegisteredBuffers};
 pub use memory::mapping::FileMapping;
-pub use memory::parts::{MemoryPart, MemoryParts, SharedMemory};
+pub use memory::parts::{MemoryPart, MemoryParts, MemoryPopulator, SharedMemory};
 pub use memory::registered::RegisteredMemory;
 pub use open::file::FileDevice;
 pub use open::shared::{FileIdentity, FileVersion, SharedOpen};

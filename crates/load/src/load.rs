@@ -8,9 +8,10 @@
 
 use std::io::Read;
 use std::ops::{ControlFlow, Range};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use diorite::{AlignedBuf, DirectIo, DirectQueue, TransferMemory};
-use diorite_device::{FileMapping, MemoryPart, MemoryParts, SharedMemory};
+use diorite_device::{FileMapping, MemoryPart, MemoryParts, MemoryPopulator, SharedMemory};
 use flate2::bufread::DeflateDecoder;
 
 use crate::error::{Damage, LoadError, Result};
@@ -24,6 +25,8 @@ use crate::tensor::{Checksum, Data, TensorInfo};
 const TRANSFER_BYTES: u64 = 1 << 20;
 /// Transfers in flight, over all files.
 const DEPTH: u32 = 32;
+/// Bytes whose pages are allocated by one call.
+const POPULATED_BYTES: usize = 8 << 20;
 /// Bytes that are decompressed between two calls of the watch.
 const STEP_BYTES: usize = 1 << 20;
 
@@ -203,7 +206,7 @@ impl<'f> Plan<'f> {
         counted.map(|at| sources[at].file.stats().bytes_copied).sum()
     }
 
-    /// Read all runs with one queue.
+    /// Read all runs with one queue, while a second thread allocates the pages of the arena ahead of it.
     fn read_runs(
         &self,
         memory: Box<dyn TransferMemory>,
@@ -211,6 +214,28 @@ impl<'f> Plan<'f> {
         progress: &mut Progress<'_, '_>,
     ) -> Result<Box<dyn TransferMemory>> {
         let mut parts = MemoryParts::new(memory);
+        let has_ended = AtomicBool::new(false);
+        let read = std::thread::scope(|scope| {
+            let bytes = self.layout.read_bytes as usize;
+            if bytes > 2 * POPULATED_BYTES {
+                let (populator, has_ended) = (parts.populator(), &has_ended);
+                scope.spawn(move || populate(&populator, bytes, has_ended));
+            }
+            let read = self.submit_runs(&mut parts, report, progress);
+            has_ended.store(true, Ordering::Relaxed);
+            read
+        });
+        read?;
+        Ok(parts.join().expect("all transfers have ended"))
+    }
+
+    /// Submit the reads of all runs, and wait for them.
+    fn submit_runs(
+        &self,
+        parts: &mut MemoryParts,
+        report: &mut Report,
+        progress: &mut Progress<'_, '_>,
+    ) -> Result<()> {
         let mut queue = DirectQueue::new(DEPTH);
         let mut used = 0;
         for run in &self.layout.runs {
@@ -236,8 +261,7 @@ impl<'f> Plan<'f> {
         while queue.in_flight() > 0 {
             self.reap(&mut queue, report, progress)?;
         }
-        drop(queue);
-        Ok(parts.join().expect("all transfers have ended"))
+        Ok(())
     }
 
     fn reap(
@@ -305,6 +329,16 @@ impl<'f> Plan<'f> {
             }
         };
         self.chosen().zip(is_mapped).map(tensor).collect()
+    }
+}
+
+/// Allocate the pages of the arena, step by step. Otherwise the submitting thread does it, which clears each page while the disk waits.
+fn populate(populator: &MemoryPopulator, bytes: usize, has_ended: &AtomicBool) {
+    for start in (0..bytes).step_by(POPULATED_BYTES) {
+        if has_ended.load(Ordering::Relaxed) {
+            break;
+        }
+        populator.populate(start..bytes.min(start + POPULATED_BYTES));
     }
 }
 

@@ -63,6 +63,11 @@ impl MemoryParts {
         Some(MemoryPart { owner: Arc::clone(&self.owner), range })
     }
 
+    /// Allocates the pages of this memory from another thread, while parts of it are in use.
+    pub fn populator(&self) -> MemoryPopulator {
+        MemoryPopulator { owner: Arc::clone(&self.owner) }
+    }
+
     /// The whole memory again, if no part exists.
     ///
     /// # Errors
@@ -102,6 +107,38 @@ unsafe impl IoMemory for MemoryPart {
     fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as above, and `&mut self` makes it the only borrow.
         unsafe { std::slice::from_raw_parts_mut(self.owner.at(self.range.start).as_ptr(), self.range.len()) }
+    }
+}
+
+/// Allocates the pages of a [`MemoryParts`]. It counts as a part: the memory joins after it is dropped.
+pub struct MemoryPopulator {
+    owner: Arc<Owner>,
+}
+
+impl MemoryPopulator {
+    /// Allocate the pages of a range now. The content does not change. A kernel before 5.14 allocates them at the first access instead.
+    pub fn populate(&self, range: Range<usize>) {
+        #[cfg(not(miri))]
+        {
+            let page = rustix::param::page_size();
+            let (start, end) = (self.owner.at(range.start), self.owner.at(range.end));
+            let skipped = start.addr().get().next_multiple_of(page) - start.addr().get();
+            let len = end.addr().get().saturating_sub(start.addr().get() + skipped) / page * page;
+            if len > 0 {
+                let first = start.as_ptr().wrapping_add(skipped);
+                // SAFETY: whole pages of the owner's memory. The advice changes no content.
+                let _ =
+                    unsafe { rustix::mm::madvise(first.cast(), len, rustix::mm::Advice::LinuxPopulateWrite) };
+            }
+        }
+        #[cfg(miri)]
+        let _ = range;
+    }
+}
+
+impl fmt::Debug for MemoryPopulator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryPopulator").field("len", &self.owner.len).finish_non_exhaustive()
     }
 }
 
@@ -148,6 +185,7 @@ mod tests {
         let mut taken: Vec<_> = (0..4).map(|_| parts.take(1000).expect("left")).collect();
         assert!(parts.take(97).is_none());
         assert!(parts.take(usize::MAX).is_none());
+        parts.populator().populate(100..4096);
         for (mark, part) in taken.iter_mut().enumerate() {
             part.as_mut_slice().fill(mark as u8 + 1);
         }
