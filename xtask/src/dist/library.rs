@@ -13,7 +13,7 @@ pub(super) fn build(release: &Release) -> Result<(), String> {
     let soname = format!("-Clink-arg=-Wl,-soname,libdiorite.so.{interface}");
     let rustc = |kind: &str, arguments: &[&str]| {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["rustc", "--locked", "--profile", "dist", "--package", "diorite-c", "--lib"]);
+        cargo.args(["rustc", "--locked", "--profile", "packaged", "--package", "diorite-c", "--lib"]);
         cargo.args(["--target", &triple, "--crate-type", kind, "--"]).args(arguments);
         output_of(&mut cargo)
     };
@@ -30,7 +30,7 @@ pub(super) fn build(release: &Release) -> Result<(), String> {
          ln -s libdiorite.so.{version} {root}/lib/libdiorite.so.{interface}; ln -s libdiorite.so.{interface} {root}/lib/libdiorite.so
          cp crates/c/include/diorite.h {root}/include/; cp LICENSE-MIT LICENSE-APACHE docs/c.md {root}/",
         root = root.display(),
-        built = target::directory().join(&triple).join("dist").display(),
+        built = target::directory().join(&triple).join("packaged").display(),
         version = release.version,
     ))?;
     super::write(&root.join("lib/pkgconfig/diorite.pc"), &configuration)?;

@@ -94,11 +94,11 @@ pub(crate) fn run(names: &[String]) -> Result<(), String> {
 pub(crate) fn cargo_build(package: &str, triple: &str) -> Result<PathBuf, String> {
     command::run(
         std::process::Command::new(env!("CARGO"))
-            .args(["build", "--locked", "--profile", "dist", "--package", package, "--target", triple])
+            .args(["build", "--locked", "--profile", "packaged", "--package", package, "--target", triple])
             // The linker of the toolchain links musl for any processor.
             .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld"),
     )?;
-    Ok(target::directory().join(triple).join("dist"))
+    Ok(target::directory().join(triple).join("packaged"))
 }
 
 /// Write a small file of a package.

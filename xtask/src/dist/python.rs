@@ -16,7 +16,7 @@ pub(super) fn build(release: &Release) -> Result<(), String> {
          out=$PWD/{dist}; bin=$PWD/$venv/bin; program=$PWD/{program}
          rm -rf {work}/wheel $out/*.whl $out/diorite-{version}.tar.gz; mkdir -p {work}/wheel; wheel=$PWD/{work}/wheel
          cd crates/python
-         PATH=\"$bin:$PATH\" maturin build --quiet --locked --profile dist --strip --zig --compatibility {PLATFORM} --out $wheel
+         PATH=\"$bin:$PATH\" maturin build --quiet --locked --profile packaged --strip --zig --compatibility {PLATFORM} --out $wheel
          PATH=\"$bin:$PATH\" maturin sdist --quiet --out $out
          cd $wheel; $bin/wheel unpack *.whl; rm *.whl
          install -D -m 755 $program diorite-{version}/diorite-{version}.data/scripts/diorite
