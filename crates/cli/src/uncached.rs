@@ -41,8 +41,8 @@ const NAMES: [&str; 14] = [
     "written_direct",
     "written_dropped",
     "kept",
-    "around_read",
-    "around_written",
+    "other_read",
+    "other_written",
     "mapped",
     "spliced",
     "rings",
@@ -231,8 +231,8 @@ fn summarize(values: &[u64; NAMES.len()], as_json: bool) {
         written_direct,
         written_dropped,
         kept,
-        around_read,
-        around_written,
+        other_read,
+        other_written,
         mapped,
         spliced,
         rings,
@@ -252,8 +252,8 @@ fn summarize(values: &[u64; NAMES.len()], as_json: bool) {
     print_error(&format!("  written  {}", ways(written_flag, written_direct, written_dropped)));
     print_error(&format!(
         "  other    {} read and {} written by streams of stdio and by system calls of the program itself (pipes and terminals included), {} mapped, {} spliced, {}",
-        size_in_words(around_read),
-        size_in_words(around_written),
+        size_in_words(other_read),
+        size_in_words(other_written),
         size_in_words(mapped),
         size_in_words(spliced),
         counted(rings, "ring of unknown size", "rings of unknown size")

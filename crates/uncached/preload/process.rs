@@ -152,8 +152,8 @@ fn account() {
     let written_before = WRITTEN_BEFORE.load(Ordering::Relaxed) + written;
     READ_BEFORE.store(0, Ordering::Relaxed);
     let Some((read, written)) = transferred() else { return };
-    add(&counters().around_read, read.saturating_sub(before));
-    add(&counters().around_written, written.saturating_sub(written_before));
+    add(&counters().other_read, read.saturating_sub(before));
+    add(&counters().other_written, written.saturating_sub(written_before));
     READ_BEFORE.fetch_add(read, Ordering::Relaxed);
     WRITTEN_BEFORE.store(written, Ordering::Relaxed);
 }

@@ -56,8 +56,8 @@ pub fn collect(records: &File, counters: &Counters, mut run: Run) -> io::Result<
     }
     let unseen = &mut reader.builder.unseen;
     unseen.lost = unseen.lost.saturating_add(word(16));
-    unseen.read = counters.around_read.load(Relaxed);
-    unseen.written = counters.around_written.load(Relaxed);
+    unseen.read = counters.other_read.load(Relaxed);
+    unseen.written = counters.other_written.load(Relaxed);
     unseen.mapped = counters.mapped.load(Relaxed);
     unseen.rings = counters.rings.load(Relaxed);
     let ticks = Ticks::of(&reader.moments);

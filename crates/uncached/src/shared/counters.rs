@@ -24,9 +24,9 @@ pub struct Counters {
     pub kept: AtomicU64,
     /// Read by other calls than those of the library: stdio on cached files or on descriptors, the program's own system calls. Pipes
     /// and terminals are included.
-    pub around_read: AtomicU64,
-    /// As `around_read`, for writes.
-    pub around_written: AtomicU64,
+    pub other_read: AtomicU64,
+    /// As `other_read`, for writes.
+    pub other_written: AtomicU64,
     /// Mapped with `mmap`.
     pub mapped: AtomicU64,
     /// Moved by `splice`.
@@ -49,8 +49,8 @@ impl Counters {
             written_direct: AtomicU64::new(0),
             written_dropped: AtomicU64::new(0),
             kept: AtomicU64::new(0),
-            around_read: AtomicU64::new(0),
-            around_written: AtomicU64::new(0),
+            other_read: AtomicU64::new(0),
+            other_written: AtomicU64::new(0),
             mapped: AtomicU64::new(0),
             spliced: AtomicU64::new(0),
             rings: AtomicU64::new(0),
