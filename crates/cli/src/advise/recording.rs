@@ -117,9 +117,9 @@ fn memory_of_children() -> u64 {
 
 fn counters_of(file: &File) -> io::Result<Counters> {
     let counters = Counters::new();
-    let Counters { around_read, around_written, mapped, rings, .. } = &counters;
+    let Counters { other_read, other_written, mapped, rings, .. } = &counters;
     // In the order of the fields.
-    for (field, index) in [(around_read, 8), (around_written, 9), (mapped, 10), (rings, 12)] {
+    for (field, index) in [(other_read, 8), (other_written, 9), (mapped, 10), (rings, 12)] {
         let mut raw = [0; 8];
         file.read_exact_at(&mut raw, index * 8)?;
         field.store(u64::from_ne_bytes(raw), std::sync::atomic::Ordering::Relaxed);
