@@ -332,7 +332,7 @@ impl<'f> Plan<'f> {
     }
 }
 
-/// Allocate the pages of the arena, step by step. Otherwise the submitting thread does it, which clears each page while the disk waits.
+/// Allocate the pages of the arena, step by step. Otherwise the submitting thread would clear each page while the disk waits.
 fn populate(populator: &MemoryPopulator, bytes: usize, has_ended: &AtomicBool) {
     for start in (0..bytes).step_by(POPULATED_BYTES) {
         if has_ended.load(Ordering::Relaxed) {

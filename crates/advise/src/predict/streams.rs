@@ -27,7 +27,7 @@ pub(super) struct Pace {
 }
 
 impl Stream {
-    /// Whether a call continues the stream or begins one at the begin of the file. The call becomes its last one.
+    /// Whether a call continues the stream, or starts one at the start of the file. The next call is compared with this one.
     pub(super) fn enter(&mut self, offset: u64, end: u64) -> bool {
         let is_in_order = self.next == offset || offset == 0;
         if !is_in_order || offset == 0 {
@@ -60,7 +60,7 @@ impl Stream {
         Cost { seconds: cost.cpu_s.max(wait), cpu_s: cost.cpu_s }
     }
 
-    /// How long a sync of the file waits for what is behind.
+    /// How long a sync of the file waits for writes that the disk has not finished.
     pub(super) fn drain(&self, now: f64) -> f64 {
         (self.moved_s - now).max(0.0)
     }
